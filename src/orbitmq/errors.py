@@ -1,0 +1,122 @@
+"""Every exception that OrbitMQ raises on purpose.
+
+OrbitError
+├── ConfigError              a setting has a value that cannot work
+├── FormatError              bytes are not what they should be (no file known yet)
+├── StoreError               something about a store directory; has `path`
+│   ├── NotAStoreError         there is no store here, or not one that can be read
+│   ├── StoreLockedError       another process has the store open
+│   ├── StoreClosedError       the store was closed; nothing can be asked of it
+│   ├── StoreFailedError       an earlier write or sync failed; appends are refused until a restart
+│   ├── StoreIOError           the operating system refused a read, write or sync
+│   │   ├── NoSpaceError         the disk is full
+│   │   └── NoPermissionError    the file or directory may not be used
+│   ├── WrongFileError         a file has the wrong kind, name or length
+│   ├── CorruptRecordError     a record fails its own checks
+│   └── StateFileError         a JSON state file cannot be understood
+
+A message answers three questions: what and where, what it means, what to do next. `exit_code` is what
+the command line returns: 2 usage, 3 unreachable, 4 corrupt or unreadable.
+
+Statuses of an append or a read (see `orbitmq.message`) are values, not exceptions: a caller handles
+them on every call.
+"""
+
+import errno
+from pathlib import Path
+
+
+class OrbitError(Exception):
+    """Base of all errors of OrbitMQ."""
+
+    exit_code = 4
+
+
+class ConfigError(OrbitError):
+    """A setting has a value that cannot work."""
+
+    exit_code = 2
+
+    def __init__(self, setting: str, value: object, rule: str) -> None:
+        self.setting, self.value, self.rule = setting, value, rule
+        super().__init__(f"setting {setting} = {value!r}: {rule}")
+
+
+class FormatError(OrbitError):
+    """Bytes are not what they should be; `position` counts from the start of the buffer."""
+
+    def __init__(self, reason: str, position: int = 0) -> None:
+        self.reason, self.position = reason, position
+        super().__init__(f"{reason} (at byte {position})")
+
+
+class StoreError(OrbitError):
+    """Something is wrong with a store directory or a file in it."""
+
+    def __init__(self, path: Path | str, what: str, next_step: str) -> None:
+        self.path, self.what, self.next_step = Path(path), what, next_step
+        super().__init__(f"{path}: {what}. {next_step}")
+
+
+class NotAStoreError(StoreError):
+    """There is no store at this path, or it cannot be read as one."""
+
+
+class StoreLockedError(StoreError):
+    """Another process has this store open."""
+
+
+class StoreClosedError(StoreError):
+    """The store was closed; nothing can be asked of it."""
+
+
+class StoreFailedError(StoreError):
+    """A write or sync failed earlier: appends are refused, because a retried sync can succeed over lost pages."""
+
+
+class WrongFileError(StoreError):
+    """A file of the store has the wrong kind, name or length."""
+
+
+class StateFileError(StoreError):
+    """A JSON state file cannot be understood."""
+
+
+class CorruptRecordError(StoreError):
+    """A record of the commit log fails its own checks."""
+
+    def __init__(self, path: Path | str, position: int, reason: str, next_step: str) -> None:
+        self.position, self.reason = position, reason
+        super().__init__(path, f"position {position}: {reason}", next_step)
+
+
+class StoreIOError(StoreError):
+    """The operating system refused an operation on a file of the store."""
+
+    def __init__(self, path: Path | str, operation: str, cause: OSError, next_step: str) -> None:
+        self.operation, self.errno = operation, cause.errno
+        super().__init__(path, f"{operation} failed: {cause.strerror or cause}", next_step)
+
+
+class NoSpaceError(StoreIOError):
+    """The disk is full."""
+
+
+class NoPermissionError(StoreIOError):
+    """The file or directory may not be used by this user."""
+
+
+def io_error(path: Path | str, operation: str, cause: OSError) -> StoreError:
+    """Return the typed error for what the operating system said; raise it `from` the cause."""
+    match cause.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            step = "Free space on that disk or lower the retention, then start again."
+            return NoSpaceError(path, operation, cause, step)
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            step = "Give this user read and write permission for the store directory."
+            return NoPermissionError(path, operation, cause, step)
+        case errno.EISDIR | errno.ENOTDIR | errno.EEXIST:
+            step = "Move away what lies there; `orbitmq store check` shows what belongs in a store."
+            return WrongFileError(path, f"{operation} failed: {cause.strerror}", step)
+    step = "Look at the disk (`dmesg`), then run `orbitmq store check` on the directory."
+    return StoreIOError(path, operation, cause, step)
