@@ -1,0 +1,51 @@
+"""How the kernels are compiled: without the GIL, cached on disk, never from another version's cache."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numba
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_KERNELS: Final[list[Any]] = []
+
+BOUNDS_CHECKED: Final = bool(numba.config.BOUNDSCHECK)
+"""Set by NUMBA_BOUNDSCHECK=1: every access is checked, for tests. Such code is not cached."""
+
+
+def _source_stamp() -> str:
+    """Return a hash of all sources of this package."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+SOURCE_STAMP: Final = _source_stamp()
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile a function that Python calls."""
+    cached = not BOUNDS_CHECKED
+    compiled = numba.njit(nogil=True, cache=cached, error_model="numpy")(function)
+    if cached:
+        # Numba looks only at the file that a cached function stands in. A kernel calls functions of
+        # other files, and must not be loaded from a cache that was made before one of them changed.
+        compiled._cache._cache_file._source_stamp = SOURCE_STAMP
+    _KERNELS.append(compiled)
+    result: _Function = compiled
+    return result
+
+
+def close() -> None:
+    """Compile nothing from now on: a call with other types fails instead of stalling for seconds."""
+    for compiled in _KERNELS:
+        assert compiled.signatures, compiled
+        compiled.disable_compile()
+
+
+def helper(function: _Function) -> _Function:
+    """Compile a function that only kernels call; it becomes part of them."""
+    result: _Function = numba.njit(nogil=True, error_model="numpy")(function)
+    return result

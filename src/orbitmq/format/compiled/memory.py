@@ -1,0 +1,181 @@
+"""Loads and stores of numbers at any byte of an array, and copies: what numpy indexing cannot say.
+
+None of them checks bounds: the caller has compared lengths before. With NUMBA_BOUNDSCHECK=1 the same
+functions go byte by byte through checked indexing, which is how the tests prove that.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from orbitmq.format.compiled.jit import BOUNDS_CHECKED, helper
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [position])
+
+
+def _loader(bits: int, result: Any, *, swap: bool) -> Any:
+    """Return an intrinsic (array, position) -> number that loads without alignment."""
+
+    def load(_typing: Any, array: Any, _position: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = _pointer(context, builder, signature.args[0], *arguments)
+            typed = builder.bitcast(pointer, ir.IntType(bits).as_pointer())
+            value = builder.load(typed, align=1)
+            return builder.bswap(value) if swap else value
+
+        return result(array, types.int64), generate
+
+    return intrinsic(load)
+
+
+def _storer(bits: int) -> Any:
+    """Return an intrinsic (array, position, number) that stores big-endian without alignment."""
+
+    def store(_typing: Any, array: Any, _position: Any, _value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            buffer, position, value = arguments
+            pointer = _pointer(context, builder, signature.args[0], buffer, position)
+            kind = ir.IntType(bits)
+            narrow = value if bits == 64 else builder.trunc(value, kind)
+            builder.store(
+                builder.bswap(narrow), builder.bitcast(pointer, kind.as_pointer()), align=1
+            )
+            return context.get_dummy_value()
+
+        return types.void(array, types.int64, types.int64), generate
+
+    return intrinsic(store)
+
+
+_i16 = _loader(16, types.int16, swap=True)
+_i32 = _loader(32, types.int32, swap=True)
+_i64 = _loader(64, types.int64, swap=True)
+_u32 = _loader(32, types.uint32, swap=False)
+_u64 = _loader(64, types.uint64, swap=False)
+_store_i16, _store_i32, _store_i64 = _storer(16), _storer(32), _storer(64)
+
+
+@intrinsic
+def _copy(_typing: Any, out: Any, _at: Any, source: Any, _start: Any, _length: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, at, origin, start, length = arguments
+        to = _pointer(context, builder, signature.args[0], target, at)
+        of = _pointer(context, builder, signature.args[2], origin, start)
+        cgutils.raw_memcpy(builder, to, of, length, 1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, source, types.int64, types.int64), generate
+
+
+@helper
+def _fast_i16(buffer, at):
+    return np.int64(_i16(buffer, at))
+
+
+@helper
+def _fast_i32(buffer, at):
+    return np.int64(_i32(buffer, at))
+
+
+@helper
+def _checked_big(buffer, at, count):
+    value = np.int64(np.int8(buffer[at]))  # the first byte carries the sign
+    for index in range(1, count):
+        value = (value << 8) | np.int64(buffer[at + index])
+    return value
+
+
+@helper
+def _checked_i16(buffer, at):
+    return _checked_big(buffer, at, 2)
+
+
+@helper
+def _checked_i32(buffer, at):
+    return _checked_big(buffer, at, 4)
+
+
+@helper
+def _checked_i64(buffer, at):
+    return _checked_big(buffer, at, 8)
+
+
+@helper
+def _checked_little(buffer, at, count):
+    value = np.uint64(0)
+    for index in range(count - 1, -1, -1):
+        value = (value << np.uint64(8)) | np.uint64(buffer[at + index])
+    return value
+
+
+@helper
+def _checked_u32(buffer, at):
+    return np.uint32(_checked_little(buffer, at, 4))
+
+
+@helper
+def _checked_u64(buffer, at):
+    return _checked_little(buffer, at, 8)
+
+
+@helper
+def _checked_store(buffer, at, value, count):
+    for index in range(count - 1, -1, -1):
+        buffer[at + index] = np.uint8(value & 0xFF)
+        value >>= 8
+
+
+@helper
+def _checked_store_i16(buffer, at, value):
+    _checked_store(buffer, at, value, 2)
+
+
+@helper
+def _checked_store_i32(buffer, at, value):
+    _checked_store(buffer, at, value, 4)
+
+
+@helper
+def _checked_store_i64(buffer, at, value):
+    _checked_store(buffer, at, value, 8)
+
+
+@helper
+def _checked_copy(out, at, source, start, length):
+    for index in range(length):
+        out[at + index] = source[start + index]
+
+
+def _choose(fast: Any, checked: Any) -> Any:
+    return checked if BOUNDS_CHECKED else fast
+
+
+Load = Callable[[Any, int], Any]
+
+load_i16: Load = _choose(_fast_i16, _checked_i16)
+load_i32: Load = _choose(_fast_i32, _checked_i32)
+load_i64: Load = _choose(_i64, _checked_i64)
+load_little_u32: Load = _choose(_u32, _checked_u32)
+load_little_u64: Load = _choose(_u64, _checked_u64)
+store_i16 = _choose(_store_i16, _checked_store_i16)
+store_i32 = _choose(_store_i32, _checked_store_i32)
+store_i64 = _choose(_store_i64, _checked_store_i64)
+copy = _choose(_copy, _checked_copy)
+
+
+@intrinsic
+def trailing_zeros(_typing: Any, _value: Any) -> Any:
+    """Return the number of zero bits below the lowest set bit of a uint64 that is not 0."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate

@@ -1,0 +1,44 @@
+"""Call every kernel once on next to nothing, so that all are loaded or compiled before real work."""
+
+import numpy as np
+
+from orbitmq.format.columns import APPEND, ITEM, ROW, Rows, ScanOptions
+from orbitmq.format.compiled import jit
+from orbitmq.format.compiled.arrays import frozen
+from orbitmq.format.compiled.crc import crc32, crc32_by_tables
+from orbitmq.format.compiled.encode import encode_client_batch, encode_records
+from orbitmq.format.compiled.index import index_chain, index_insert, index_items
+from orbitmq.format.compiled.queues import FIRST_SLOTS, QueueTable, pack_units
+from orbitmq.format.compiled.scan import find_record, scan
+
+
+def warm() -> None:
+    """Load every kernel from the cache, or compile it, and close the door behind."""
+    nothing = np.empty(0, dtype=np.uint8)
+    no_rows = np.empty(0, dtype=ROW)
+    crc32(frozen(nothing))
+    crc32_by_tables(frozen(nothing))
+    scan(nothing, 0, 0, 0, ScanOptions())
+    find_record(nothing, 0, 0, 0)
+    _warm_queues(no_rows)
+    index_items(nothing, no_rows)
+    _warm_index_file()
+    fields = np.zeros(1, dtype=APPEND)
+    encode_records(nothing, 0, 0, 0, fields[:0], nothing)
+    encode_client_batch(nothing, 0, 0, 0, fields, b"", nothing, b"")
+    jit.close()
+
+
+def _warm_queues(no_rows: Rows) -> None:
+    table = QueueTable()
+    for queue_id in range(FIRST_SLOTS):  # grows once
+        table.add(b"", queue_id)
+    numbers = table.resolve(np.empty(0, dtype=np.uint8), no_rows)
+    pack_units(no_rows, numbers)
+
+
+def _warm_index_file() -> None:
+    slots = np.zeros(1, dtype=np.int32)
+    entries, state = np.empty(0, dtype=np.uint8), np.zeros(6, dtype=np.int64)
+    index_insert(np.empty(0, dtype=ITEM), 0, slots, entries, 0, state, 0)
+    index_chain(np.zeros(100, dtype=np.uint8), 1, 0, 0, 0, 1)

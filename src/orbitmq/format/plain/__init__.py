@@ -1,0 +1,29 @@
+"""The kernels in plain Python and numpy: readable, ready at once, and what the compiled ones must equal."""
+
+from orbitmq.format.crc import masked_crc32
+from orbitmq.format.kernels import Kernels
+from orbitmq.format.plain.encode import client_batch_sizes, encode_client_batch, encode_records
+from orbitmq.format.plain.index import index_chain, index_insert, index_items
+from orbitmq.format.plain.queues import QueueTable, pack_units
+from orbitmq.format.plain.scan import find_record, scan
+
+
+class PlainKernels:
+    """The reference kernels."""
+
+    name = "plain"
+
+    crc32 = staticmethod(masked_crc32)
+    scan = staticmethod(scan)
+    find_record = staticmethod(find_record)
+    queue_table = QueueTable
+    pack_units = staticmethod(pack_units)
+    index_items = staticmethod(index_items)
+    index_insert = staticmethod(index_insert)
+    index_chain = staticmethod(index_chain)
+    encode_records = staticmethod(encode_records)
+    encode_client_batch = staticmethod(encode_client_batch)
+    client_batch_sizes = staticmethod(client_batch_sizes)
+
+
+KERNELS: Kernels = PlainKernels()
