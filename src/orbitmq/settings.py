@@ -1,0 +1,365 @@
+"""Settings: default < file (RocketMQ's .properties form, or TOML) < environment < flag.
+
+The names are RocketMQ's own (broker.conf), the values text; `StoreConfig.from_settings` makes values of
+them. Each value remembers where it came from. A name that RocketMQ does not know is kept, has no effect and
+is warned about: a misspelt setting is the kind that nobody notices.
+
+  file         mappedFileSizeCommitLog=65536            or TOML: mappedFileSizeCommitLog = 65536
+  environment  ORBITMQ_MAPPED_FILE_SIZE_COMMIT_LOG=65536
+  flag         whatever the command line passes in `flags`
+"""
+
+import difflib
+import logging
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from orbitmq.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+ENVIRONMENT_PREFIX: Final = "ORBITMQ_"
+DEFAULT_SOURCE: Final = "default"
+
+
+class Setting(NamedTuple):
+    """One value and the place that it was read from, in words."""
+
+    value: str
+    source: str
+
+
+@dataclass(slots=True)
+class Settings(Mapping[str, str]):
+    """The settings that were given, by RocketMQ's names; what is not here has its default."""
+
+    given: dict[str, Setting] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def __getitem__(self, key: str) -> str:
+        return self.given[key].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.given)
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def source(self, key: str) -> str:
+        """Return where a value came from: "broker.conf, line 3", "flag", "default"."""
+        return self.given[key].source if key in self.given else DEFAULT_SOURCE
+
+
+def load_settings(
+    file: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Settings:
+    """Return all settings; later sources win. Without `environment` the process's own is taken.
+
+    A flag whose value is None was not given. ConfigError: a file that cannot be read or understood.
+    """
+    settings = Settings()
+    if file is not None:
+        settings.given.update(_read_file(file))
+    settings.given.update(_from_environment(os.environ if environment is None else environment))
+    for key, value in (flags or {}).items():
+        if value is not None:
+            settings.given[key] = Setting(_text(key, value), "flag")
+    for key, setting in settings.given.items():
+        if key not in KNOWN_KEYS:
+            settings.warnings.append(f"{setting.source}: unknown setting {key}{_suggestion(key)}")
+    for warning in settings.warnings:
+        logger.warning(warning)
+    return settings
+
+
+def read_settings(file: Path) -> Settings:
+    """Return the settings of one file, and of the environment."""
+    return load_settings(file)
+
+
+def parse_properties(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (line number, name, value) of a Java .properties text.
+
+    A name ends at the first `=`, `:` or blank; a backslash continues a line or escapes a character.
+    """
+    for number, line in _logical_lines(text):
+        match = _NAME.match(line)
+        assert match is not None  # the pattern matches any text
+        value = line[match.end() :].strip()
+        yield number, _unescape(match.group(1)), _unescape(value)
+
+
+def _read_file(file: Path) -> dict[str, Setting]:
+    try:
+        data = file.read_bytes()
+    except OSError as cause:
+        rule = f"cannot be read: {cause.strerror or cause}"
+        raise ConfigError("configuration file", str(file), rule) from cause
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # what Java takes .properties files to be
+    if file.suffix == ".toml":
+        return _from_toml(file, text)
+    return {
+        key: Setting(value, f"{file.name}, line {number}")
+        for number, key, value in parse_properties(text)
+    }
+
+
+def _from_toml(file: Path, text: str) -> dict[str, Setting]:
+    try:
+        tables = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as cause:
+        raise ConfigError("configuration file", str(file), f"is not TOML: {cause}") from cause
+    found = {}
+    for key, value in tables.items():
+        # Tables only group: [store] and [broker] are for the reader's eye.
+        pairs = value.items() if isinstance(value, dict) else [(key, value)]
+        for name, item in pairs:
+            found[name] = Setting(_text(name, item), file.name)
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
+    found = {}
+    for variable, value in sorted(environment.items()):
+        name = variable.removeprefix(ENVIRONMENT_PREFIX)
+        if name == variable:
+            continue
+        key = _BY_PLAIN_NAME.get(_plain(name), _camel(name))
+        # Other programs may use the prefix too, so only what looks like a setting is one.
+        if key in KNOWN_KEYS or _close_key(key):
+            found[key] = Setting(value.strip(), f"environment, {variable}")
+    return found
+
+
+def _text(key: str, value: Any) -> str:
+    """Return a value as broker.conf would write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | str | Path):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)  # several directories, as in storePathCommitLog
+    raise ConfigError(key, value, "must be text, a number, true or false, or a list of texts")
+
+
+def _suggestion(key: str) -> str:
+    close = _close_key(key)
+    return f"; did you mean {close}?" if close else "; it has no effect"
+
+
+def _close_key(key: str) -> str | None:
+    same = _BY_PLAIN_NAME.get(_plain(key))
+    if same is not None:
+        return same
+    close = difflib.get_close_matches(key, sorted(KNOWN_KEYS), n=1, cutoff=0.8)
+    return close[0] if close else None
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "").replace(".", "").lower()
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.lower().split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield (number of its first line, text) of each line that says something, continuations joined."""
+    pending, pending_number = "", 0
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.lstrip()
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        joined, first = pending + line, pending_number or number
+        if backslashes % 2:
+            pending, pending_number = joined[:-1], first
+        else:
+            pending, pending_number = "", 0
+            yield first, joined
+    if pending:
+        yield pending_number, pending
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_unescape_one, text)
+
+
+def _unescape_one(match: re.Match[str]) -> str:
+    code, character = match.groups()
+    if code is not None:
+        return chr(int(code, 16))
+    return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(character, character)
+
+
+_NAME: Final = re.compile(r"((?:[^=:\s\\]|\\.)*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+
+STORE_KEYS: Final = frozenset(
+    """
+    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio allAckInSyncStateSet
+    asyncLearner autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
+    bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore brokerRole
+    checkCRCOnRecover cleanFileForciblyEnable cleanResourceInterval
+    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval coldDataFlowControlEnable
+    coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf
+    combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
+    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
+    commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum
+    compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal
+    compactionThreadNum correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
+    dataReadAheadEnable debugLockEnable defaultQueryMaxNum deleteCommitLogFilesInterval
+    deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
+    destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded
+    diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio
+    dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup dLegerPeers
+    dLegerSelfId duplicationEnable enableAcceleratedRecovery enableAsyncReput
+    enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently
+    enableCleanExpiredOffset enableCompaction enableConsumeQueueExt enabledAppendPropCRC
+    enableDLegerCommitLog enableLmq enableLogConsumeQueueRepeatedlyBuildWhenRecover
+    enableMultiDispatch enableRocksDBLog enableRunningFlagsInFlush enableScheduleAsyncDeliver
+    enableScheduleMessageStats fastFailIfNoBufferInStorePool fileReservedTime
+    flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
+    flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushDelayOffsetInterval
+    flushDiskType flushIntervalCommitLog flushIntervalConsumeQueue
+    flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC haFlowControlEnable
+    haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync
+    haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas
+    logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval
+    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSizeCommitLog
+    mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
+    mappedFileSwapEnable mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests
+    maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan maxFilterMessageSize
+    maxHashSlotNum maxHaTransferByteInSecond maxIndexNum maxLmqConsumeQueueNum maxMessageSize
+    maxMsgsNumBatch maxOffsetMapSize maxRecoveryCommitlogFiles maxSlaveResendLength
+    maxTopicLength maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
+    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory memTableFlushIntervalMs
+    messageDelayLevel messageIndexEnable messageIndexSafe minInSyncReplicas offsetCheckInSlave
+    osPageCacheBusyTimeOutMills preferredLeaderId pullBatchMaxMessageCount
+    putConsumeQueueDataByFileChannel putMessageTimeout putMsgIndexHightWater
+    readOnlyCommitLogStorePaths readUnCommitted realTimePersistRocksDBConfig
+    recheckReputOffsetFromCq redeleteHangedFileInterval replicasPerDiskPartition
+    rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency
+    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps
+    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+    searchBcqByCacheEnable slaveTimeout spinLockCollisionRetreatOptimalDegree
+    statRocksDBCQIntervalSec storePathBrokerIdentity storePathCommitLog
+    storePathDLedgerCommitLog storePathEpochFile storePathRootDir storeType syncFlushTimeout
+    syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
+    timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
+    timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs
+    timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold
+    timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum timerRollWindowSlot
+    timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelEnable
+    topicQueueLockNum totalReplicas transientStorePoolEnable transientStorePoolSize
+    travelCqFileNumWhenGetMessage useABSLock useReentrantLockWhenPutMessage
+    wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeWithoutMmap
+""".split()  # noqa: SIM905  (a list of 400 quoted names is no easier to read)
+)
+"""What a RocketMQ message store can be told."""
+
+OTHER_KEYS: Final = frozenset(
+    """
+    accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
+    ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond
+    aclEnable adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
+    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncSendEnable
+    authConfigPath authenticationEnabled authenticationMetadataProvider authenticationProvider
+    authenticationStrategy authenticationWhitelist authorizationEnabled
+    authorizationMetadataProvider authorizationProvider authorizationStrategy
+    authorizationWhitelist autoCreateSubscriptionGroup autoCreateTopicEnable
+    autoDeleteUnusedStats bindAddress broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
+    brokerClusterName brokerConfigPath brokerElectionPriority brokerFastFailureEnable
+    brokerHeartbeatInterval brokerId brokerIP1 brokerIP2 brokerName brokerNotActiveTimeoutMillis
+    brokerPermission brokerTopicEnable cgColdReadThreshold channelExpiredTimeout
+    channelNotActiveInterval checkSyncStateSetPeriod cleanOfflineBrokerInterval
+    clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue clientCallbackExecutorThreads
+    clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
+    clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums clientOnewaySemaphoreValue
+    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+    clientWorkerThreads clusterName clusterTopicEnable coldCtrStrategyEnable commercialBaseCount
+    commercialSizePerMsg compatibleWithOldNameSrv compressedRegister configBlackList
+    configManagerVersion configName connectTimeoutMillis consumerFallbehindThreshold
+    consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums
+    consumerOffsetUpdateVersionStep controllerAddr controllerHeartBeatTimeoutMills
+    defaultMessageRequestMode defaultPopShareQueueNum defaultTopicQueueNums
+    delayOffsetUpdateVersionStep disableCallbackExecutor disableConsumeIfConsumerReadSlowly
+    disableNettyWorkerGroup enableBroadcastOffsetStore enableCalcFilterBitMap
+    enableConnectionMetrics enableControllerMode enableCreateSysGroup enableDetailStat
+    enableFastChannelEventProcess enableLagAndDlqMetrics enableLmqStats
+    enableMessageStoreMetrics enableMixedMessageType enableNetWorkFlowControl
+    enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
+    enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePopMetrics
+    enablePropertyFilter enableReconnectForGoAway enableRegisterProducer enableRemoteEscape
+    enableRemotingMetrics enableRequestMetrics enableRetryTopicV2 enableShutdownGracefully
+    enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
+    enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTransactionMetrics
+    endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
+    expectConsumerNumUseFilter fetchControllerAddrByDnsLookup fetchNamesrvAddrByAddressServer
+    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval filterDataCleanTimeSpan
+    filterSupportRetry flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval
+    forceRegister forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums
+    heartbeatThreadPoolQueueCapacity highSpeedMode initAuthenticationUser
+    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
+    isInBrokerContainer isolateLogEnable isScanAvailableNameSrv listenPort litePullMessageEnable
+    litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
+    loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
+    loadBalanceThreadPoolQueueCapacity lockInStrictMode longPollingEnable
+    maxErrorRateOfBloomFilter maxPopPollingSize maxReconnectIntervalTimeSeconds
+    maxStatsIdleTimeInMinutes messageStorePlugIn metricGrpcExporterIntervalInMills
+    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
+    migrateAuthFromV1Enabled msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable
+    popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
+    popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
+    popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold
+    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+    popPollingSize popResponseReturnActualRetryTopic popReviveMaxAttemptTimes
+    popReviveMaxReturnSizePerRead printChannelGroups printChannelGroupsMinNum
+    processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+    putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums
+    queryThreadPoolQueueCapacity realTimeNotifyConsumerChange recallMessageEnable
+    recoverConcurrently recoverThreadPoolNums regionId registerBrokerTimeoutMills
+    registerNameServerPeriod rejectPullConsumerEnable rejectTransactionMessage
+    replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs
+    reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome
+    sendHeartbeatTimeoutMillis sendMessageThreadPoolNums sendThreadPoolQueueCapacity
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds
+    serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
+    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shortPollingTimeMills
+    shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
+    socksProxyConfig splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
+    statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+    statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
+    storeReplyMessageEnable subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
+    syncBrokerMetadataPeriod syncControllerMetadataPeriod traceOn traceTopicEnable
+    transactionCheckInterval transactionCheckMax transactionMetricFlushInterval
+    transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap
+    updateNameServerAddrPeriod useEpollNativeSelector usePIDColdCtrStrategy
+    userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond useServerSideResetOffset
+    useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
+    waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
+    waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
+    writeBufferHighWaterMark writeBufferLowWaterMark
+""".split()  # noqa: SIM905  (a list of 400 quoted names is no easier to read)
+)
+"""What the other parts of a broker can be told: its name, its network, its thread pools."""
+
+KNOWN_KEYS: Final = STORE_KEYS | OTHER_KEYS
+
+_BY_PLAIN_NAME: Final = {_plain(key): key for key in sorted(KNOWN_KEYS)}
+assert len(_BY_PLAIN_NAME) == len(KNOWN_KEYS)  # else a variable could mean two settings
