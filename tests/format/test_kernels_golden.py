@@ -4,6 +4,7 @@ import struct
 
 import numpy as np
 import pytest
+
 from golden_stores import STORES, row, rows
 from kernel_cases import (
     DELAY_MS,
@@ -13,22 +14,16 @@ from kernel_cases import (
     golden_scans,
     golden_segments,
 )
-
 from orbitmq.format.columns import Mark, ScanOptions, Stop, as_bytes_array
-from orbitmq.format.kernels import Kernels, compiled, plain
+from orbitmq.format.kernels import Kernels
 from orbitmq.message import Host
 
 INDEX_SLOTS, INDEX_ITEMS = 500, 400
 
 
-@pytest.fixture(scope="module", params=["plain", "compiled"])
-def kernels(request: pytest.FixtureRequest) -> Kernels:
-    return plain() if request.param == "plain" else compiled()
-
-
 @pytest.mark.parametrize("store", STORES)
 def test_scan_finds_every_record_and_blank_of_a_real_store(kernels: Kernels, store: str) -> None:
-    expected = iter([found for found in rows(store, "record")])
+    expected = iter(rows(store, "record"))
     blanks = {found["phyOffset"]: found["size"] for found in rows(store, "blank")}
     met_blanks = {}
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]  # one dimension, contiguous
 Rows = npt.NDArray[np.void]  # of ROW
 Ints = npt.NDArray[np.int64]
 
@@ -46,7 +46,7 @@ class Mark:
 
     CRC_BAD: Final = 1  # checked and wrong
     CRC_CHECKED: Final = 2
-    OFFSET_WRONG: Final = 4  # the record names another physical offset than its place
+    OFFSET_WRONG: Final = 4  # the record names another log offset than its place
     MULTI_DISPATCH: Final = 8  # has INNER_MULTI_DISPATCH: extra units, made by the driver
     FILLER: Final = 16  # stands where a damaged record was
     NO_UNIT: Final = 32  # prepared or rollback: no queue unit
@@ -66,7 +66,8 @@ class Stop(IntEnum):
 class ScanResult:
     """Rows of the records from the start of the scan, and where and why it ended.
 
-    `stop_size` is the size field found at `stop_at` (the blank's length for BLANK), 0 if unreadable.
+    `stop_size` is the size field found at `stop_at`, 0 if unreadable. For BLANK it should be what is left
+    of the segment: the caller, who knows the segment, compares.
     """
 
     rows: Rows
@@ -79,12 +80,13 @@ class ScanResult:
 class ScanOptions:
     """How a scan reads.
 
-    `delay_ms[level]` is the delay of each level for the schedule topic (index 0 unused).
+    `delay_ms[level]` is the delay of each level for the schedule topic (index 0 unused; below 0: not
+    known, a second is taken). Without any, records of that topic keep their tag hash.
     `max_rows` bounds the memory of one call.
     """
 
     check_crc: bool = False  # a record whose body CRC is wrong stops the scan (BAD)
-    check_property_crc: bool = False  # forceVerifyPropCRC
+    check_property_crc: bool = False  # forceVerifyPropCRC: that CRC in place of the body's
     check_offset: bool = False  # a record that names another offset stops the scan (BAD)
     delay_ms: tuple[int, ...] = ()
     max_rows: int = 1 << 20

@@ -42,7 +42,9 @@ class Kernels(Protocol):
     ) -> ScanResult:
         """Read records from position `start` up to `end`; `base_offset` is the offset of buffer[0].
 
-        Every row is a whole record that passed the checks asked for. Never raises on bad bytes.
+        Every row is a whole record that passed the checks asked for: known magic, lengths that fill the
+        size exactly, numbers where DELAY (schedule topic), INNER_NUM and INNER_BASE must be some.
+        Never raises on bad bytes.
         """
 
     def find_record(
@@ -50,7 +52,7 @@ class Kernels(Protocol):
     ) -> int:
         """Return the first position >= start of a record that names its own place, or -1.
 
-        Such a record has a known magic, fitting lengths, its own offset and (if asked) a right CRC.
+        Such a record passes `scan` with `check_offset` and (if asked) `check_crc`.
         """
 
     def queue_table(self) -> QueueTable:

@@ -14,13 +14,13 @@ def frozen(buffer: Bytes) -> Bytes:
     Numba compiles once more for every kind of array that it meets, and takes seconds for it: a
     read-only mapping and a writable buffer must look the same.
     """
-    view = np.ascontiguousarray(buffer, dtype=np.uint8).view()
-    view.flags.writeable = False
+    view = buffer.view() if buffer.flags.c_contiguous else np.ascontiguousarray(buffer)
+    view.setflags(write=False)
     return view
 
 
 def frozen_rows(rows: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return a read-only view of structured rows, one after another and of exactly this type."""
     view = np.ascontiguousarray(rows).view(dtype)
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view

@@ -53,7 +53,8 @@ STEP_FACTORS: Final = (_power(128 + 32), _power(128 - 32))  # one block on
 
 def has_carryless_multiply() -> bool:
     """Return whether the code that numba makes may use PCLMULQDQ."""
-    if numba.config.CPU_NAME or numba.config.CPU_FEATURES is not None:
+    settings: Any = numba.config
+    if settings.CPU_NAME or settings.CPU_FEATURES is not None:
         return False  # compiling for another processor than this one
     try:
         features = llvmlite.binding.get_host_cpu_features()

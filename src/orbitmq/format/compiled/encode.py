@@ -32,16 +32,10 @@ from orbitmq.format.record import (
 from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, Property
 
 _FIELDS: Final = np.dtype(  # as APPEND, with hosts that can be indexed
-    {
-        "names": list(APPEND.names or ()),
-        "formats": [
-            "(20,)u1" if name.endswith("_host") else APPEND[name] for name in APPEND.names or ()
-        ],
-        "offsets": [(APPEND.fields or {})[name][1] for name in APPEND.names or ()],
-        "itemsize": APPEND.itemsize,
-        "aligned": True,
-    }
+    [(name, "(20,)u1" if name.endswith("_host") else APPEND[name]) for name in APPEND.names or ()],
+    align=True,
 )
+assert _FIELDS.itemsize == APPEND.itemsize
 _CRC_NAME: Final = np.frombuffer(Property.CRC32.encode() + b"\x01", dtype=np.uint8)
 _SEPARATOR: Final = 2
 _TOPIC_V2_BYTES_MAX: Final = 2**15 - 1

@@ -9,7 +9,7 @@ from orbitmq.errors import FormatError
 from orbitmq.format.columns import ITEM, ROW, Bytes, Ints, Rows
 from orbitmq.format.compiled.arrays import frozen, frozen_rows
 from orbitmq.format.compiled.jit import helper, kernel
-from orbitmq.format.compiled.memory import load_i32, load_i64, store_i32, store_i64
+from orbitmq.format.compiled.memory import load_i32, load_i64, prefetch, store_i32, store_i64
 from orbitmq.format.compiled.text import as_int32, find_byte, hash_text, read_properties
 from orbitmq.format.index_file import (
     ENTRY_BYTES,
@@ -24,6 +24,9 @@ from orbitmq.format.plain.index import require_insert_arguments
 
 _SEPARATOR: Final = ord(KEY_SEPARATOR)
 _NEXT_ITEM_AT: Final = 36
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+_AHEAD: Final = 4  # rows; their keys lie far apart, so that memory must be asked for early
 _OUTSIDE: Final = 1
 _OTHER_KEYS: Final = 2
 
@@ -49,6 +52,9 @@ def _index_items(buffer, rows, items):
     """Fill `items`; return (0, -1), or what is wrong and with which row."""
     filled = 0
     for index in range(len(rows)):
+        ahead = rows[min(index + _AHEAD, len(rows) - 1)]
+        for line in range(3):
+            prefetch(buffer, np.int64(ahead.topic_at) + 64 * line)
         row = rows[index]
         if row.key_count == 0:
             continue
@@ -154,8 +160,10 @@ def index_chain(
         return []
     steps_max = (len(file) - entries_at) // ENTRY_BYTES
     found = np.empty(max(min(count_max, steps_max), 0), dtype=np.int64)
-    numbers = (int(number) for number in (slot_count, key_hash, begin_ms, end_ms, steps_max))
-    count = _index_chain(frozen(file), *numbers, found)
+    begin, end = (min(max(int(limit), _INT64_MIN), _INT64_MAX) for limit in (begin_ms, end_ms))
+    count = _index_chain(
+        frozen(file), int(slot_count), int(key_hash), begin, end, int(steps_max), found
+    )
     offsets: list[int] = found[:count].tolist()
     return offsets
 

@@ -10,7 +10,7 @@ import numba
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KERNELS: Final[list[Any]] = []
 
-BOUNDS_CHECKED: Final = bool(numba.config.BOUNDSCHECK)
+BOUNDS_CHECKED: Final = bool(getattr(numba.config, "BOUNDSCHECK", False))
 """Set by NUMBA_BOUNDSCHECK=1: every access is checked, for tests. Such code is not cached."""
 
 
@@ -27,15 +27,29 @@ SOURCE_STAMP: Final = _source_stamp()
 
 def kernel(function: _Function) -> _Function:
     """Compile a function that Python calls."""
-    cached = not BOUNDS_CHECKED
-    compiled = numba.njit(nogil=True, cache=cached, error_model="numpy")(function)
-    if cached:
-        # Numba looks only at the file that a cached function stands in. A kernel calls functions of
-        # other files, and must not be loaded from a cache that was made before one of them changed.
-        compiled._cache._cache_file._source_stamp = SOURCE_STAMP
+    compiled: Any = None if BOUNDS_CHECKED else _cached(function)
+    if compiled is None:
+        compiled = numba.njit(nogil=True, error_model="numpy")(function)
     _KERNELS.append(compiled)
     result: _Function = compiled
     return result
+
+
+def _cached(function: _Function) -> Any:
+    """Return the function compiled and cached, or None where no directory for the cache is writable."""
+    try:
+        compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:
+        return None
+    # Numba looks only at the file that a cached function stands in. A kernel calls functions of
+    # other files, and must not be loaded from a cache that was made before one of them changed.
+    compiled._cache._cache_file._source_stamp = SOURCE_STAMP
+    return compiled
+
+
+def kernels() -> list[Any]:
+    """Return all that `kernel` compiled."""
+    return list(_KERNELS)
 
 
 def close() -> None:
@@ -47,5 +61,6 @@ def close() -> None:
 
 def helper(function: _Function) -> _Function:
     """Compile a function that only kernels call; it becomes part of them."""
-    result: _Function = numba.njit(nogil=True, error_model="numpy")(function)
+    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    result: _Function = compiled
     return result

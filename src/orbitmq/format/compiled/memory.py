@@ -172,6 +172,55 @@ copy = _choose(_copy, _checked_copy)
 
 
 @intrinsic
+def _separators(_typing: Any, buffer: Any, _at: Any) -> Any:
+    """Return a bit for each of 32 bytes that is 0x01 or 0x02, the first byte's bit lowest."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        block = ir.VectorType(ir.IntType(8), 32)
+        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        loaded = builder.load(builder.bitcast(pointer, block.as_pointer()), align=1)
+        one, two = (ir.Constant(block, [byte] * 32) for byte in (1, 2))
+        found = builder.or_(
+            builder.icmp_unsigned("==", loaded, one), builder.icmp_unsigned("==", loaded, two)
+        )
+        bits = builder.bitcast(found, ir.IntType(32))
+        return builder.zext(bits, ir.IntType(64))
+
+    return types.uint64(buffer, types.int64), generate
+
+
+@helper
+def _checked_separators(buffer, at):
+    bits = np.uint64(0)
+    for index in range(32):
+        if buffer[at + index] == 1 or buffer[at + index] == 2:
+            bits |= np.uint64(1) << np.uint64(index)
+    return bits
+
+
+separators = _choose(_separators, _checked_separators)
+SEPARATORS_BYTES = 32
+
+
+@intrinsic
+def prefetch(_typing: Any, buffer: Any, _at: Any) -> Any:
+    """Ask the processor to load the line at this position; any position will do, also outside."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        kinds = [pointer.type, *[ir.IntType(32)] * 3]
+        name = "llvm.prefetch.p0"
+        function = builder.module.globals.get(name) or ir.Function(
+            builder.module, ir.FunctionType(ir.VoidType(), kinds), name
+        )
+        read, keep, data = (ir.IntType(32)(number) for number in (0, 3, 1))
+        builder.call(function, [pointer, read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(buffer, types.int64), generate
+
+
+@intrinsic
 def trailing_zeros(_typing: Any, _value: Any) -> Any:
     """Return the number of zero bits below the lowest set bit of a uint64 that is not 0."""
 

@@ -13,7 +13,7 @@ from orbitmq.errors import FormatError
 from orbitmq.format.columns import ROW, RUN, Bytes, Mark, PackedUnits, Rows
 from orbitmq.format.compiled.arrays import frozen, frozen_rows
 from orbitmq.format.compiled.jit import helper, kernel
-from orbitmq.format.compiled.memory import load_little_u64, store_i32, store_i64
+from orbitmq.format.compiled.memory import load_little_u64, prefetch, store_i32, store_i64
 from orbitmq.format.compiled.text import same_bytes
 from orbitmq.format.cq_unit import UNIT_BYTES
 
@@ -23,6 +23,7 @@ _QUEUE: Final = np.dtype(
 FIRST_SLOTS: Final = 64
 _SLOTS_PER_QUEUE: Final = 2  # at least: probes stay short while no more than half is used
 _NO_UNIT: Final = Mark.NO_UNIT
+_AHEAD: Final = 8  # rows; their topics lie far apart, so that memory must be asked for early
 
 
 class QueueTable:
@@ -161,6 +162,7 @@ def _fill_slots(slots, queues, count):
 def _resolve(buffer, rows, slots, queues, arena, found):
     """Fill `found`; return the first row whose topic lies outside the buffer, or -1."""
     for index in range(len(rows)):
+        prefetch(buffer, np.int64(rows[min(index + _AHEAD, len(rows) - 1)].topic_at))
         row = rows[index]
         at = np.int64(row.topic_at)
         length = np.int64(row.topic_length)

@@ -1,10 +1,11 @@
 """Find the records in a stretch of the commit log, compiled. `plain.scan` says what each step means."""
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from orbitmq.format.columns import ROW, Bytes, Mark, ScanOptions, ScanResult, Stop
+from orbitmq.format.columns import ROW, Bytes, Ints, Mark, Rows, ScanOptions, ScanResult, Stop
 from orbitmq.format.compiled.arrays import frozen
 from orbitmq.format.compiled.crc import masked_crc32
 from orbitmq.format.compiled.jit import helper, kernel
@@ -14,6 +15,7 @@ from orbitmq.format.compiled.memory import (
     load_i64,
     load_little_u32,
     load_little_u64,
+    prefetch,
     trailing_zeros,
 )
 from orbitmq.format.compiled.text import (
@@ -68,23 +70,42 @@ _HIGHS: Final = np.uint64(0x8080808080808080)
 
 def scan(buffer: Bytes, start: int, end: int, base_offset: int, options: ScanOptions) -> ScanResult:
     source = frozen(buffer)
-    start, end = max(int(start), 0), min(int(end), len(source))
-    capacity = max(min(options.max_rows, (end - start) // OVERHEAD_BYTES + 1), 0)
-    rows = np.empty(capacity, dtype=ROW)
-    count, stop, stop_at, stop_size = _scan(
-        source,
-        start,
-        end,
-        int(base_offset),
-        bool(options.check_crc),
-        bool(options.check_property_crc),
-        bool(options.check_offset),
-        np.array(options.delay_ms, dtype=np.int64),
-        rows,
-    )
-    # Do not let a few rows keep the memory of the most that could have been there.
-    found = rows[:count] if 2 * count >= capacity else rows[:count].copy()
-    return ScanResult(found, Stop(stop), stop_at, stop_size)
+    at, end = max(int(start), 0), min(int(end), len(source))
+    delay_ms = _delays(options.delay_ms)
+    parts: list[Rows] = []
+    count = 0
+    while True:
+        wanted = min(options.max_rows - count, max(_likely_rows(source, at, end), 2 * count))
+        rows = np.empty(max(wanted, 0), dtype=ROW)
+        found, stop, at, stop_size = _scan(
+            source,
+            at,
+            end,
+            int(base_offset),
+            bool(options.check_crc),
+            bool(options.check_property_crc),
+            bool(options.check_offset),
+            delay_ms,
+            rows,
+        )
+        # Do not let a few rows keep the memory of the many that could have been there.
+        parts.append(rows[:found] if 2 * found >= len(rows) else rows[:found].copy())
+        count += found
+        if stop != _FULL or count >= options.max_rows:
+            break
+    all_rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return ScanResult(all_rows, Stop(stop), at, stop_size)
+
+
+@lru_cache(maxsize=16)
+def _delays(delay_ms: tuple[int, ...]) -> Ints:
+    return np.array(delay_ms, dtype=np.int64)
+
+
+def _likely_rows(source: Bytes, at: int, end: int) -> int:
+    """Return how many records a range may hold if they are as long as its first one, and some more."""
+    size = int.from_bytes(source[at : at + 4].tobytes(), "big", signed=True)
+    return (end - at) // max(size, OVERHEAD_BYTES) * 5 // 4 + 16
 
 
 def find_record(
@@ -217,6 +238,11 @@ def _read_row(
 ):
     """Check the record of `size` bytes at `at` and fill its row; return whether it passed."""
     end = at + size
+    # Without these the processor waits for memory at the start and at the end of each record. The next
+    # one is expected to be about as long as this one.
+    prefetch(buffer, end)
+    for line in range(4):
+        prefetch(buffer, end + size - 64 * line)
     sys_flag = load_i32(buffer, at + SYS_FLAG_AT)
     body_at = at + _fixed_bytes(sys_flag)
     length_bytes = 2 if load_i32(buffer, at + MAGIC_AT) == MAGIC_V2 else 1

@@ -5,7 +5,13 @@ from typing import Final
 import numpy as np
 
 from orbitmq.format.compiled.jit import helper
-from orbitmq.format.compiled.memory import load_little_u32, load_little_u64, trailing_zeros
+from orbitmq.format.compiled.memory import (
+    SEPARATORS_BYTES,
+    load_little_u32,
+    load_little_u64,
+    separators,
+    trailing_zeros,
+)
 from orbitmq.message import Property
 
 _ONES: Final = np.uint64(0x0101010101010101)
@@ -64,9 +70,20 @@ def read_properties(buffer, at, end):
     base = (0, 0)
     dispatched = False
     filler = False
+    name_end = end  # none seen yet in this piece
+    block = at
+    bits = np.uint64(0)
     while at < end:
-        piece_end = find_byte(buffer, at, end, 2)
-        name_end = find_byte(buffer, at, piece_end, 1)
+        while bits == np.uint64(0) and block < end:
+            bits, block = _next_separators(buffer, block, end)
+        if bits == np.uint64(0):
+            piece_end = end
+        else:
+            piece_end = block - SEPARATORS_BYTES + trailing_zeros(bits)
+            bits &= bits - np.uint64(1)
+            if buffer[piece_end] == 1:
+                name_end = min(name_end, piece_end)
+                continue
         length = name_end - at
         value = (name_end + 1, piece_end)
         if length > 0 and name_end + 1 < piece_end:
@@ -93,7 +110,24 @@ def read_properties(buffer, at, end):
             elif length == len(_FILLER):
                 filler |= same_bytes(buffer, at, _FILLER, 0, length)
         at = piece_end + 1
+        name_end = end
     return tags, keys, unique, delay, number, base, dispatched, filler
+
+
+@helper
+def _next_separators(buffer, block, end):
+    """Return a bit for each separator in the next 32 bytes, and where the block after them starts."""
+    if end - block >= SEPARATORS_BYTES:
+        return separators(buffer, block), block + SEPARATORS_BYTES
+    missing = block + SEPARATORS_BYTES - end
+    if block >= missing:
+        # Load the last 32 bytes instead and forget those that were seen before.
+        return separators(buffer, block - missing) >> np.uint64(missing), block + SEPARATORS_BYTES
+    bits = np.uint64(0)
+    for index in range(end - block):
+        if buffer[block + index] == 1 or buffer[block + index] == 2:
+            bits |= np.uint64(1) << np.uint64(index)
+    return bits, block + SEPARATORS_BYTES
 
 
 @helper
@@ -135,14 +169,12 @@ def parse_number(buffer, at, end, bits):
 
 @helper
 def _sequence(buffer, at, end):
-    """Return (code point, bytes used) of the UTF-8 at `at`; malformed as Python replaces it.
+    """Return (code point, bytes used) of the UTF-8 at `at`, not ASCII; malformed as Python replaces it.
 
     A malformed sequence is the longest start of a valid one, at least one byte, and counts as one
     U+FFFD.
     """
-    first = np.int64(buffer[at])
-    if first < 0x80:
-        return first, 1
+    first = np.int64(buffer[at])  # not ASCII
     low, high = 0x80, 0xBF
     if 0xC2 <= first <= 0xDF:
         needed, value = 1, first & 0x1F
@@ -191,6 +223,10 @@ def hash_text(buffer, at, end, value):
             at += 8
         if at >= end:
             break
+        if buffer[at] < 0x80:
+            value = value * 31 + np.int64(buffer[at])
+            at += 1
+            continue
         point, used = _sequence(buffer, at, end)
         if point >= 0x10000:
             value = value * 31 + (0xD800 + ((point - 0x10000) >> 10))

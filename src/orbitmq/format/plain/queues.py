@@ -23,11 +23,11 @@ class QueueTable:
     def resolve(self, buffer: Bytes, rows: Rows) -> npt.NDArray[np.int32]:
         view = buffer.data
         found = np.empty(len(rows), dtype=np.int32)
-        columns = zip(rows["topic_at"], rows["topic_length"], rows["queue_id"], strict=True)
-        for index, (at, length, queue_id) in enumerate(columns):
+        columns = (rows[name].tolist() for name in ("topic_at", "topic_length", "queue_id"))
+        for index, (at, length, queue_id) in enumerate(zip(*columns, strict=True)):
             if not 0 <= at <= at + length <= len(view):
-                raise FormatError("a row's topic lies outside the buffer", int(at))
-            found[index] = self.find(bytes(view[at : at + length]), int(queue_id))
+                raise FormatError("a row's topic lies outside the buffer", at)
+            found[index] = self.find(bytes(view[at : at + length]), queue_id)
         return found
 
     def __len__(self) -> int:
