@@ -92,7 +92,6 @@ def json_files(root: Path) -> list[Path]:
     return [path for path in sorted((root / "config").iterdir()) if path.name != "timercheck"]
 
 
-@pytest.mark.feature("F81")
 @pytest.mark.parametrize("name", STORES)
 def test_every_state_file_of_a_real_broker_is_read_as_a_second_reader_reads_it(
     name: str, tmp_path: Path
@@ -106,7 +105,6 @@ def test_every_state_file_of_a_real_broker_is_read_as_a_second_reader_reads_it(
         assert words(state) == parse_by_hand(path.read_text(encoding="utf-8")), path
 
 
-@pytest.mark.feature("F81")
 def test_consumer_offsets_with_unquoted_keys_are_read(tmp_path: Path) -> None:
     path = unpack("mixed", tmp_path) / "config" / "consumerOffset.json"
     assert "{0:295,1:254," in path.read_text(encoding="utf-8")

@@ -1,0 +1,76 @@
+# One door: `make` alone lists the recipes. Each one makes its own environment first.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+RESULTS := build/features.json
+
+# Two workers: the tests are to fit a machine of two cores.
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest --feature-results $(RESULTS)
+
+.PHONY: help install check format test test-crash features features-update demo bench clean
+
+help: ## this menu
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 25
+
+install: $(READY) ## make .venv with the command orbitmq in it (done by the other recipes as needed)
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or say make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "OrbitMQ needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1 | cut -d' ' -f2). Say: make PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	    rm -rf $(VENV); echo "$(PYTHON) cannot make virtual environments: install its venv package (python3-venv)" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "compiling the kernels, once"
+	@$(BIN)/python -c 'from orbitmq.format.kernels import compiled; compiled()'
+	@touch $(READY)
+
+check: $(READY) ## format, lint, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## let ruff format and fix what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Killing and Java tests measure time and use both cores themselves: they run alone, after the rest.
+# Both parts always run, so that the summary is whole; the first failure decides the exit code.
+test: $(READY) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
+	@rm -f $(RESULTS)
+	@status=0; \
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m 'not crash and not compat' || status=$$?; \
+	$(PYTEST) -q -m 'crash or compat' || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
+	$(BIN)/python tools/features.py --results $(RESULTS) --summary --check || status=$$?; \
+	exit $$status
+
+test-crash: $(READY) ## 1 000 kills and 200 power cuts (long)
+	ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
+
+$(RESULTS): $(READY)
+	-$(PYTEST) -q -n $(WORKERS) --dist worksteal -m 'feature and not crash and not compat'
+	-$(PYTEST) -q -m 'feature and (crash or compat)'
+
+features: $(RESULTS) ## the inventory: what the last `make test` proved, what fails, what is missing
+	@$(BIN)/python tools/features.py --results $(RESULTS)
+
+features-update: $(RESULTS) ## write the states of the last `make test` into docs/FEATURES.md
+	@$(BIN)/python tools/features.py --results $(RESULTS) --write
+
+demo: $(READY) ## 200 000 messages written, read, killed, recovered and checked, in a minute
+	@$(BIN)/orbitmq demo
+
+bench: $(READY) ## the store's figures, beside the Java store's where Java is there
+	$(BIN)/python bench/bench_store.py
+
+clean: ## remove what the recipes made
+	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,66 @@
+"""The command `orbitmq`. Commands ask and print; the library decides.
+
+Exit codes: 0 fine, 1 findings, 2 wrong use, 3 unreachable, 4 corrupt or unreadable.
+"""
+
+import logging
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from orbitmq import __version__
+from orbitmq.cli.store import app as store_app
+from orbitmq.errors import OrbitError
+
+app = typer.Typer(
+    name="orbitmq",
+    help="A RocketMQ-compatible message log.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # main() says errors in one line
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(store_app, name="store")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"orbitmq {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """A RocketMQ-compatible message log: a store that the Java broker could have written."""
+
+
+@app.command()
+def demo(
+    messages: Annotated[int, typer.Option(min=1_000, help="Messages to write.")] = 200_000,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the store, say where it is.")] = False,
+) -> None:
+    """Write, read, kill, recover and check a throw-away store, with figures. Exit code 1 if one is wrong."""
+    from orbitmq.cli.demo import run_demo
+
+    if not run_demo(messages, keep=keep):
+        raise typer.Exit(code=1)
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one clear line and its exit code."""
+    logging.basicConfig(format="orbitmq: %(message)s", level=logging.WARNING)
+    try:
+        app()
+    except OrbitError as error:
+        if os.environ.get("ORBITMQ_DEBUG") == "1":
+            raise
+        typer.echo(f"orbitmq: {error}", err=True)
+        sys.exit(error.exit_code)

@@ -1,0 +1,188 @@
+"""What a store does beside its callers: flush, commit, dispatch, checkpoint, cleaning, kernels.
+
+The same rounds run in threads, or one after another in `tick`.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from orbitmq.clock import Clock
+from orbitmq.errors import StoreError, StoreIOError
+from orbitmq.format import kernels as kernel_sets
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.flags import Flag
+from orbitmq.store.flush import AsyncFlush, CommitRounds, PageSchedule
+from orbitmq.store.opening import StoreParts
+from orbitmq.store.service import Service
+from orbitmq.units import SECOND_MS
+
+_log = logging.getLogger(__name__)
+
+CHECKPOINT_INTERVAL_MS = 1 * SECOND_MS
+
+
+class Background:
+    """The rounds of one store. `tick` belongs to one thread; the rest to any."""
+
+    def __init__(self, config: StoreConfig, parts: StoreParts, clock: Clock) -> None:
+        self._config, self._parts, self._clock = config, parts, clock
+        self._running = False
+        now_ms = clock.monotonic_ms()
+        self._flush = AsyncFlush(
+            parts.flusher,
+            PageSchedule(
+                interval_ms=config.flush_interval_ms,
+                least_pages=0 if config.sync_flush else config.flush_least_pages,
+                thorough_ms=config.flush_thorough_ms,
+                now_ms=now_ms,
+            ),
+            clock,
+        )
+        self._commit = CommitRounds(
+            parts.flusher,
+            PageSchedule(
+                interval_ms=config.commit_interval_ms,
+                least_pages=config.commit_least_pages,
+                thorough_ms=config.commit_thorough_ms,
+                now_ms=now_ms,
+            ),
+            clock,
+        )
+        self._checkpoint_at_ms = now_ms + CHECKPOINT_INTERVAL_MS
+        self._kernel_thread: threading.Thread | None = None
+        self._kernel_lock = threading.Lock()  # kernels are not changed while the store is closed
+        self._flush_service = self._service("flush", self._flush.run, config.flush_interval_ms)
+        self._commit_service = self._service("commit", self._commit.run, config.commit_interval_ms)
+        self._queue_service = self._service(
+            "flush-queues", self.flush_queues_if_due, config.queue_flush_interval_ms / 4
+        )
+        self._clean_service = self._service("clean", self._clean, 1 * SECOND_MS)
+        # What an append has to wake, decided once.
+        wakes_flush = config.sync_flush or config.wake_flush_on_append or not config.flush_timed
+        self._wakes_flush = wakes_flush
+        self._wakes_commit = config.transient_pool and config.wake_commit_on_append
+
+    def _service(self, name: str, act: Callable[[], None], interval_ms: float) -> Service:
+        return Service(name, act, interval_ms=interval_ms, clock=self._clock, on_bug=self._on_bug)
+
+    def _services(self) -> list[Service]:
+        services = [self._flush_service, self._queue_service, self._clean_service]
+        if self._parts.log.pool is not None:
+            services.insert(0, self._commit_service)
+        return services
+
+    # Threads
+
+    def start(self) -> None:
+        self._running = True
+        self._parts.log.allocator.start()
+        for service in self._services():
+            service.start()
+        self._parts.dispatch.start()
+        if self._parts.kernels.name == "plain":
+            self._kernel_thread = threading.Thread(
+                target=self._load_kernels, name="orbitmq-kernels", daemon=True
+            )
+            self._kernel_thread.start()
+
+    def stop(self) -> None:
+        """End all threads but dispatch and the allocator, which have their own order."""
+        with self._kernel_lock:
+            if not self._running:
+                return
+            self._running = False  # kernels that are still being loaded come too late
+        for service in reversed(self._services()):
+            service.stop()
+
+    def wait_kernels(self) -> None:
+        if self._kernel_thread is not None:
+            self._kernel_thread.join()
+
+    def _load_kernels(self) -> None:
+        # Importing the compiler takes most of a second; the plain kernels serve meanwhile.
+        try:
+            compiled = kernel_sets.compiled()
+        except Exception:  # the plain ones do the same, slowly
+            _log.exception("compiled kernels: not loaded, the plain ones stay")
+            return
+        with self._kernel_lock:
+            if self._running:
+                self._parts.dispatch.use(compiled)
+                self._parts.log.appender.kernels = self._parts.kernels = compiled
+
+    def _on_bug(self, name: str, error: Exception) -> None:
+        root = self._config.root
+        step = "Restart; if it comes again, run `orbitmq store check` and report this."
+        self._parts.flags.fail(StoreError(root, f"thread {name} ended: {error!r}", step))
+
+    # What appends ask for
+
+    def appended(self) -> None:
+        """Say that the log has grown."""
+        self._parts.dispatch.notify()
+        if self._wakes_flush:
+            self._flush_service.wake()
+        if self._wakes_commit:
+            self._commit_service.wake()
+
+    def hurry(self) -> None:
+        """Bring what was appended into sight of dispatch soon."""
+        if self._parts.log.pool is not None:
+            self._commit_service.wake()
+        if self._config.sync_flush:
+            self._flush_service.wake()
+
+    def wake_cleaner(self) -> None:
+        self._clean_service.wake()
+
+    # Rounds
+
+    def tick(self) -> None:
+        """Do what is due, in the order in which data moves."""
+        self._parts.log.allocator.make_wanted()
+        self._commit.tick()
+        self._flush.tick()
+        self._parts.dispatch.dispatch_now()
+        self.flush_queues_if_due()
+        self._parts.cleaner.tick()
+
+    def flush_queues_if_due(self) -> None:
+        """Flush queues and index by their own schedule; write the checkpoint once a second."""
+        parts = self._parts
+        if parts.flags.failure is not None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        self._guarded(parts.queue_flusher.tick)
+        if now_ms >= self._checkpoint_at_ms:
+            self._checkpoint_at_ms = now_ms + CHECKPOINT_INTERVAL_MS
+            if parts.flusher.flushed_store_ms > parts.checkpoint.value.physic_ms:
+                parts.checkpoint.update(physic_ms=parts.flusher.flushed_store_ms)
+            self._guarded(parts.checkpoint.write)
+
+    def flush_queues(self) -> None:
+        """Flush queues and index thoroughly now."""
+        if self._parts.flusher.flushed_store_ms:
+            self._parts.checkpoint.update(physic_ms=self._parts.flusher.flushed_store_ms)
+        self._guarded(self._parts.queue_flusher.flush_all)
+
+    def _guarded(self, act: Callable[[], object]) -> None:
+        """Tell the flags what the disk says.
+
+        A failed write is tried again in the next round. A failed sync is not: the kernel may have
+        dropped the pages, and a snapshot written later would vouch for units that are not there.
+        """
+        flags = self._parts.flags
+        try:
+            act()
+        except StoreIOError as error:
+            if error.operation.startswith("sync"):
+                flags.fail(error, Flag.QUEUE_ERROR)
+            else:
+                flags.set(Flag.QUEUE_ERROR)
+            raise
+        if flags.failure is None:
+            flags.clear(Flag.QUEUE_ERROR)
+
+    def _clean(self) -> None:
+        self._parts.cleaner.tick()

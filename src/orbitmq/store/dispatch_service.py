@@ -1,0 +1,214 @@
+"""Keep dispatch close behind the log: in a thread of its own, or whenever the owner says so."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from orbitmq.clock import Clock, SystemClock
+from orbitmq.errors import StoreError
+from orbitmq.format.columns import ScanOptions, ScanResult, Stop
+from orbitmq.format.kernels import Kernels
+from orbitmq.store.dispatch import Chunk, Dispatcher
+from orbitmq.store.log_reader import LogRange, LogReader
+from orbitmq.units import SECOND_MS, MiB
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES: Final = 4 * MiB
+LINGER_MS: Final = 1
+"""After waking up, so long is waited for more: one kernel call for many appends."""
+RETRY_MS: Final = 1 * SECOND_MS
+RETRIES: Final = 30
+"""So often a failed round is tried again before the store is told (as RocketMQ does)."""
+
+
+class DispatchService:
+    """Dispatches from `dispatched_offset` up to what the log shows. Any thread may call it."""
+
+    def __init__(
+        self,
+        log_reader: LogReader,
+        dispatcher: Dispatcher,
+        kernels: Kernels,
+        *,
+        start: int,
+        options: ScanOptions | None = None,
+        clock: Clock | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+        on_error: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self._log = log_reader
+        self._dispatcher = dispatcher
+        self._kernels = kernels
+        self._options = options if options is not None else ScanOptions()
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._chunk_bytes = chunk_bytes
+        self._on_error = on_error
+        self._running = threading.Lock()  # held by the one who dispatches
+        self._offset = start
+        self._progress = threading.Condition()  # told whenever `_offset` has moved
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def dispatched_offset(self) -> int:
+        """The log offset up to which all records are in queues and index."""
+        return self._offset
+
+    @property
+    def behind_bytes(self) -> int:
+        return max(self._log.visible_offset() - self._offset, 0)
+
+    def use(self, kernels: Kernels) -> None:
+        """Work with other kernels from now on."""
+        with self._running:
+            self._kernels = kernels
+            self._dispatcher.use(kernels)
+
+    def dispatch_now(self) -> int:
+        """Dispatch everything that is visible now, in the caller's thread; return how many records."""
+        with self._running:
+            count = 0
+            end = self._log.visible_offset()
+            while self._offset < end:
+                done = self._step(end)
+                if done is None:
+                    break
+                count += done
+            return count
+
+    # --- one step ---
+
+    def _step(self, end: int) -> int | None:
+        """Dispatch one chunk; return its number of records, None if there is nothing to go on with."""
+        start = max(self._offset, self._log.min_offset)
+        size = self._chunk_bytes
+        while True:
+            stretch = self._range(start, min(end, start + size))
+            if stretch is None:
+                return None
+            result = self._kernels.scan(
+                stretch.segment, stretch.start, stretch.end, stretch.base_offset, self._options
+            )
+            more = self._next_offset(stretch, result)
+            if more is not None:
+                break
+            if start + size >= end:
+                return None  # a record that is only half visible
+            size *= 2
+        if len(result.rows):
+            self._dispatcher.apply(Chunk(stretch.segment, result.rows))
+        self._move_to(more)
+        return len(result.rows)
+
+    def _range(self, start: int, end: int) -> LogRange | None:
+        for base_offset, segment, first, last in self._log.iter_ranges(start, end):
+            return LogRange(base_offset, segment, first, last)
+        return None
+
+    def _next_offset(self, stretch: LogRange, result: ScanResult) -> int | None:
+        """Return where to go on after a scan, None if the stretch was too short for one record."""
+        segment_end = stretch.base_offset + len(stretch.segment)
+        stopped_at = stretch.base_offset + result.stop_at
+        match result.stop:
+            case Stop.BLANK:
+                return segment_end
+            case Stop.BAD:
+                return self._skip_bad(stretch, result.stop_at)
+            case Stop.END if stretch.end == len(stretch.segment):
+                return segment_end
+        return stopped_at if len(result.rows) else None
+
+    def _skip_bad(self, stretch: LogRange, position: int) -> int | None:
+        """Return where the next record starts behind bytes that are none.
+
+        Recovery repairs such places before a store is opened, so this means that the file was damaged
+        under a running store.
+        """
+        at = stretch.base_offset + position
+        log.error("log offset %d: no valid record; dispatch looks for the next one", at)
+        found = self._kernels.find_record(
+            stretch.segment, position + 1, stretch.end, stretch.base_offset
+        )
+        if found >= 0:
+            return stretch.base_offset + found
+        whole = stretch.end == len(stretch.segment)
+        return stretch.base_offset + len(stretch.segment) if whole else None
+
+    def _move_to(self, offset: int) -> None:
+        with self._progress:
+            self._offset = offset
+            self._progress.notify_all()
+
+    # --- the thread ---
+
+    def notify(self) -> None:
+        """Say that the log shows more; cheap enough for every append."""
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def start(self) -> None:
+        """Start dispatching in the background."""
+        assert self._thread is None
+        self._thread = threading.Thread(target=self._run, name="orbitmq-dispatch", daemon=True)
+        self._thread.start()
+        self.notify()
+
+    def stop(self, timeout_ms: float = 5 * SECOND_MS) -> bool:
+        """Dispatch the rest and stop; return whether nothing was left behind in that time."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout_ms / 1000)
+            alive = self._thread.is_alive()
+            self._thread = None
+            return not alive and self.behind_bytes == 0
+        return self.behind_bytes == 0
+
+    def wait_dispatched(self, offset: int, timeout_ms: float) -> bool:
+        """Wait until everything before this log offset is dispatched; return whether it is."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        self.notify()
+        with self._progress:
+            while self._offset < offset:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._progress.wait(left):
+                    return self._offset >= offset
+        return True
+
+    def _run(self) -> None:
+        failures = 0
+        while True:
+            self._clock.wait(self._wake, 1 * SECOND_MS)
+            self._wake.clear()
+            stopping = self._stopping.is_set()
+            if not stopping and self._offset < self._log.visible_offset():
+                self._clock.wait(self._stopping, LINGER_MS)
+            before = self._offset
+            failures = 0 if self._try_round() else failures + 1
+            if stopping and (failures or self.behind_bytes == 0 or self._offset == before):
+                return
+            if failures:
+                self._after_failure(failures)
+
+    def _try_round(self) -> bool:
+        try:
+            self.dispatch_now()
+        except StoreError as error:
+            log.warning("dispatch at log offset %d failed: %s", self._offset, error)
+            self._last_error: Exception = error
+            return False
+        except Exception as error:
+            log.exception("dispatch at log offset %d failed", self._offset)
+            self._last_error = error
+            return False
+        return True
+
+    def _after_failure(self, failures: int) -> None:
+        if failures == RETRIES and self._on_error is not None:
+            self._on_error(self._last_error)
+        self._clock.wait(self._stopping, RETRY_MS)
+        self._wake.set()

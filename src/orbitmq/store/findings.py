@@ -1,0 +1,92 @@
+"""What a check finds: each finding says where, what, and what to do next."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+FINDINGS_PER_KIND_MAX: Final = 100
+
+OPEN_STEP: Final = "Run `orbitmq store repair`; a broker that finds it at start mends it too."
+REBUILD_STEP: Final = "Run `orbitmq store rebuild`; it makes queues and index anew from the log."
+LOOK_STEP: Final = "Nothing has to be done; a broker accepts it."
+
+
+class Severity(StrEnum):
+    """ERROR: something is damaged or missing. NOTE: odd, but nothing is lost and nothing has to be done."""
+
+    ERROR = "error"
+    NOTE = "note"
+
+
+class Kind(StrEnum):
+    """The kinds of findings; the value is what the command line prints."""
+
+    FILE = "file"  # wrong name, length or kind; a gap in the segments
+    RECORD = "record"  # a place of the log that holds no valid record, though the log goes on
+    TAIL = "tail"  # a torn end of the log
+    BLANK = "blank"  # the end-of-segment record is lost
+    STORED_OFFSET = "stored-offset"  # a record names another offset than its place
+    STORE_TIME = "store-time"  # a record is older than the one before it
+    PROPERTIES = "properties"  # properties that are torn, or do not match their CRC
+    QUEUE_OFFSET = "queue-offset"  # queue offsets in the log that repeat or leave a gap
+    QUEUE = "queue"  # queue units that are missing, wrong or too many
+    INDEX = "index"  # index entries that are missing, wrong or too many
+    CHAIN = "chain"  # slots, chains and headers of index files
+    CHECKPOINT = "checkpoint"
+    STATE = "state"  # a JSON file of config/
+    FILLER = "filler"  # stands where a damaged record was
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding. `position` is a byte in `path`; `log_offset` is None where no record is meant."""
+
+    path: Path
+    position: int
+    log_offset: int | None
+    kind: Kind
+    cause: str
+    advice: str
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        return f"{self.path}: position {self.position}: {self.cause}. {self.advice}"
+
+
+class Findings:
+    """Collects findings, a bounded number of each kind; the rest is only counted. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._found: list[Finding] = []
+        self._counts: Counter[Kind] = Counter()
+
+    def add(
+        self,
+        kind: Kind,
+        path: Path | str,
+        position: int,
+        cause: str,
+        *,
+        advice: str = REBUILD_STEP,
+        log_offset: int | None = None,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        self._counts[kind] += 1
+        if self._counts[kind] <= FINDINGS_PER_KIND_MAX:
+            where = Path(path)
+            self._found.append(Finding(where, position, log_offset, kind, cause, advice, severity))
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def left_out(self) -> dict[Kind, int]:
+        """How many of each kind were found beyond those that are listed."""
+        over = {kind: count - FINDINGS_PER_KIND_MAX for kind, count in self._counts.items()}
+        return {kind: count for kind, count in over.items() if count > 0}

@@ -1,0 +1,45 @@
+"""What the read and dispatch side needs of a commit log."""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from orbitmq.errors import FormatError
+from orbitmq.format.columns import Bytes
+from orbitmq.format.record import store_ms_at
+
+
+class LogRange(NamedTuple):
+    """A stretch of one segment: `segment[start:end]` are the bytes asked for."""
+
+    base_offset: int
+    segment: Bytes
+    start: int
+    end: int
+
+
+class LogReader(Protocol):
+    """A commit log as its readers see it. Any thread may read."""
+
+    @property
+    def min_offset(self) -> int:
+        """The log offset of the first byte that is still there."""
+
+    def visible_offset(self) -> int:
+        """Return the log offset up to which readers and dispatch may look."""
+
+    def read(self, log_offset: int, size: int) -> memoryview | None:
+        """Return these bytes, None if they are not (or no longer) in the log."""
+
+    def iter_ranges(self, start: int, end: int) -> Iterator[tuple[int, Bytes, int, int]]:
+        """Yield the parts of [start, end) that lie in each segment, as LogRange fields."""
+
+
+def store_ms_of(log: LogReader, log_offset: int, size: int) -> int | None:
+    """Return the store time of a record, None if it is not in the log."""
+    record = log.read(log_offset, size)
+    if record is None:
+        return None
+    try:
+        return store_ms_at(record)
+    except FormatError:
+        return None

@@ -1,0 +1,285 @@
+"""Put a store together: recover what is on disk, then join log, queues, index and flush.
+
+Order: lock, table of topics, checkpoint and snapshot, recovery, segments, queue offsets, abort file.
+Threads come last, and not here.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from orbitmq.clock import Clock
+from orbitmq.errors import StoreError
+from orbitmq.files.disk import Disk
+from orbitmq.files.layout import StoreLayout
+from orbitmq.files.lock import StoreLock
+from orbitmq.files.positioned import FileCache
+from orbitmq.format import kernels as kernel_sets
+from orbitmq.format.columns import ScanOptions
+from orbitmq.format.kernels import Kernels
+from orbitmq.store.adopt import RecoverOptions, RecoveryReport, recover_store
+from orbitmq.store.append_rules import AppendRules, TopicTypes
+from orbitmq.store.batch_queue import BatchQueues
+from orbitmq.store.checkpoint import CheckpointFile
+from orbitmq.store.clean import Cleaner, DiskRatio
+from orbitmq.store.commit_log import CommitLog
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.consume_queue import ConsumeQueues
+from orbitmq.store.cq_ext import ExtQueues, trim_ext
+from orbitmq.store.dispatch import Dispatcher, Extra
+from orbitmq.store.dispatch_service import DispatchService
+from orbitmq.store.flags import Flag, RunningFlags
+from orbitmq.store.flush import LogFlusher
+from orbitmq.store.flush_queues import FlushSchedule, QueueFlusher
+from orbitmq.store.index import IndexFiles
+from orbitmq.store.lost_records import FillStyle
+from orbitmq.store.queue_names import QueueNames
+from orbitmq.store.queue_trim import delete_before
+from orbitmq.store.segment_list import SegmentList
+from orbitmq.store.snapshot import SnapshotFile
+from orbitmq.store.statistics import Counters
+from orbitmq.store.topic_types import read_topic_types
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a store gets from outside."""
+
+    config: StoreConfig
+    layout: StoreLayout
+    clock: Clock
+    disk: Disk
+    topic_types: TopicTypes | None
+    dispatchers: Sequence[Extra]
+    disk_ratio: DiskRatio
+
+
+@dataclass(slots=True, kw_only=True)
+class StoreParts:
+    """The parts of an open store, joined."""
+
+    lock: StoreLock
+    files: FileCache
+    flags: RunningFlags
+    counters: Counters
+    log: CommitLog
+    dispatcher: Dispatcher
+    dispatch: DispatchService
+    flusher: LogFlusher
+    queue_flusher: QueueFlusher
+    checkpoint: CheckpointFile
+    cleaner: Cleaner
+    kernels: Kernels
+    report: RecoveryReport
+
+
+def open_parts(around: Surroundings) -> StoreParts:
+    """Open a store's files and recover. On an error everything is closed again and the lock is free."""
+    layout, disk = around.layout, around.disk
+    disk.make_directory(layout.root)
+    lock = StoreLock(disk, layout.lock, abort=layout.abort).acquire()
+    files = FileCache(disk)
+    try:
+        parts = _Opening(around, lock, files).run()
+        _write_abort(layout, disk)
+    except BaseException:
+        files.close()
+        lock.release()
+        raise
+    return parts
+
+
+class _Opening:
+    """One opening of a store, step by step."""
+
+    def __init__(self, around: Surroundings, lock: StoreLock, files: FileCache) -> None:
+        self._around, self._lock, self._files = around, lock, files
+        self._config, self._layout = around.config, around.layout
+        self._clock, self._disk = around.clock, around.disk
+        self._flags, self._counters = RunningFlags(), Counters()
+        self._kernels = kernel_sets.plain()
+
+    def run(self) -> StoreParts:
+        topics = self._layout.config("topics.json")
+        topic_types = self._around.topic_types or read_topic_types(topics, self._disk)
+        dispatcher = self._dispatcher(topic_types)
+        checkpoint = CheckpointFile(self._layout.checkpoint, self._disk)
+        snapshot = SnapshotFile(self._layout.snapshot, self._disk)
+        report = recover_store(
+            self._recover_options(), dispatcher, checkpoint.load(), snapshot.load()
+        )
+        log = self._log(topic_types, dispatcher, report)
+        dispatch = self._dispatch(log, dispatcher, report)
+        flusher = LogFlusher(log, flags=self._flags, counters=self._counters, clock=self._clock)
+        queue_flusher = self._queue_flusher(log, dispatch, dispatcher, checkpoint, snapshot)
+        queue_flusher.generation = report.generation
+        if report.adopted or report.records or report.changed_log:
+            # So that a crash right after this does not mean reading all of it again.
+            checkpoint.update(physic_ms=report.last_store_ms)
+            queue_flusher.flush_all()
+        return StoreParts(
+            lock=self._lock,
+            files=self._files,
+            flags=self._flags,
+            counters=self._counters,
+            log=log,
+            dispatcher=dispatcher,
+            dispatch=dispatch,
+            flusher=flusher,
+            queue_flusher=queue_flusher,
+            checkpoint=checkpoint,
+            cleaner=self._cleaner(log, dispatcher),
+            kernels=self._kernels,
+            report=report,
+        )
+
+    def _dispatcher(self, topic_types: TopicTypes) -> Dispatcher:
+        config, layout = self._config, self._layout
+        names = QueueNames(self._kernels)
+        ext = ExtQueues(layout, self._files, names) if config.enable_cq_ext else None
+        index = IndexFiles(
+            layout,
+            self._files,
+            self._disk,
+            self._kernels,
+            self._clock,
+            enabled=config.index_enabled,
+        )
+        return Dispatcher(
+            self._kernels,
+            ConsumeQueues(layout, self._files, names),
+            BatchQueues(layout, self._files, names),
+            index,
+            ext=ext,
+            topic_type=topic_types,
+            extra=(),
+            multi_dispatch=config.enable_multi_dispatch,
+        )
+
+    def _recover_options(self) -> RecoverOptions:
+        config = self._config
+        return RecoverOptions(
+            layout=self._layout,
+            disk=self._disk,
+            clock=self._clock,
+            kernels=self._kernels,
+            fast_kernels=self._load_fast_kernels,
+            scan=ScanOptions(
+                check_crc=config.check_crc_on_recover,
+                check_property_crc=config.force_property_crc,
+                delay_ms=config.delay_ms,
+            ),
+            style=FillStyle(config.store_host, config.property_crc),
+        )
+
+    def _load_fast_kernels(self) -> Kernels:
+        self._kernels = kernel_sets.compiled()
+        return self._kernels
+
+    def _log(
+        self, topic_types: TopicTypes, dispatcher: Dispatcher, report: RecoveryReport
+    ) -> CommitLog:
+        segments = SegmentList(self._layout, disk=self._disk, clock=self._clock)
+        segments.load()
+        log = CommitLog(
+            self._config,
+            segments,
+            AppendRules(self._config, topic_types),
+            clock=self._clock,
+            kernels=self._kernels,
+            flags=self._flags,
+            counters=self._counters,
+        )
+        for queues in (dispatcher.queues, dispatcher.batch_queues):
+            for number in queues.numbers():
+                topic, queue_id = queues.names.name(number)
+                route = log.queue_offsets.route(topic, queue_id)
+                route.next_offset = queues.next_offset(number)
+        log.resume(report.end_offset, report.last_store_ms)
+        return log
+
+    def _dispatch(
+        self, log: CommitLog, dispatcher: Dispatcher, report: RecoveryReport
+    ) -> DispatchService:
+        def give_up(error: Exception) -> None:
+            failure = error if isinstance(error, StoreError) else _bug(self._layout, error)
+            self._flags.fail(failure, Flag.QUEUE_ERROR)
+
+        # Only from here on: what recovery dispatched was seen before the last stop.
+        dispatcher.extra.extend(self._around.dispatchers)
+        return DispatchService(
+            log,
+            dispatcher,
+            self._kernels,
+            start=report.end_offset,
+            options=ScanOptions(delay_ms=self._config.delay_ms),
+            clock=self._clock,
+            on_error=give_up,
+        )
+
+    def _queue_flusher(
+        self,
+        log: CommitLog,
+        dispatch: DispatchService,
+        dispatcher: Dispatcher,
+        checkpoint: CheckpointFile,
+        snapshot: SnapshotFile,
+    ) -> QueueFlusher:
+        config = self._config
+        return QueueFlusher(
+            dispatcher,
+            checkpoint,
+            snapshot,
+            self._clock,
+            dispatched_offset=lambda: dispatch.dispatched_offset,
+            log_end=lambda: log.written_offset,
+            schedule=FlushSchedule(
+                interval_ms=config.queue_flush_interval_ms,
+                least_pages=config.queue_flush_least_pages,
+                thorough_ms=config.queue_flush_thorough_ms,
+            ),
+        )
+
+    def _cleaner(self, log: CommitLog, dispatcher: Dispatcher) -> Cleaner:
+        return Cleaner(
+            self._config,
+            log.segments,
+            flags=self._flags,
+            counters=self._counters,
+            clock=self._clock,
+            ratio=self._around.disk_ratio,
+            followers=[_queue_follower(dispatcher, self._config, self._clock)],
+        )
+
+
+def _queue_follower(
+    dispatcher: Dispatcher, config: StoreConfig, clock: Clock
+) -> Callable[[int], None]:
+    def follow(log_min: int) -> None:
+        delete_before(dispatcher.queues, log_min, lambda: clock.sleep(config.queue_delete_pause_ms))
+        dispatcher.batch_queues.delete_before(log_min)
+        if dispatcher.ext is not None:
+            trim_ext(dispatcher.ext, dispatcher.queues)
+        dispatcher.index.delete_before(log_min)
+
+    return follow
+
+
+def _bug(layout: StoreLayout, error: Exception) -> StoreError:
+    step = "Restart; if it comes again, run `orbitmq store check` and report this."
+    return StoreError(layout.root, f"dispatch failed: {error!r}", step)
+
+
+def _write_abort(layout: StoreLayout, disk: Disk) -> None:
+    """Leave the mark of a running store, durable before anything else is written."""
+    fd = disk.open(layout.abort, create=True)
+    try:
+        disk.truncate(layout.abort, fd, 0)
+        disk.write_at(layout.abort, fd, 0, str(os.getpid()).encode())
+        disk.sync_data(layout.abort, fd)
+    finally:
+        disk.close(layout.abort, fd)
+    disk.sync_directory(layout.root)

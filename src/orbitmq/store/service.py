@@ -1,0 +1,63 @@
+"""A background thread that does one thing again and again: when it is time, or when it is woken."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from orbitmq.clock import Clock
+from orbitmq.errors import StoreError
+
+_log = logging.getLogger(__name__)
+
+
+class Service:
+    """Calls `act` every interval and at each `wake`. Any thread may wake and stop it.
+
+    A StoreError of `act` was already told to the store's flags by whoever raised it: here it is logged
+    and the rounds go on. Any other exception is a bug: it goes to `on_bug`, and the service ends.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        act: Callable[[], None],
+        *,
+        interval_ms: float,
+        clock: Clock,
+        on_bug: Callable[[str, Exception], None],
+    ) -> None:
+        self.name = name
+        self._act, self._interval_ms, self._clock, self._on_bug = act, interval_ms, clock, on_bug
+        self._event = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"orbitmq-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Ask for a round as soon as possible; cheap when one was asked for already."""
+        if not self._event.is_set():
+            self._event.set()
+
+    def stop(self) -> None:
+        """End the thread after the round that is under way."""
+        self._stopping = True
+        self._event.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._clock.wait(self._event, self._interval_ms)
+            self._event.clear()
+            if self._stopping:
+                return
+            try:
+                self._act()
+            except StoreError as error:
+                _log.warning("%s: %s", self.name, error)
+            except Exception as error:
+                _log.exception("%s: stopped", self.name)
+                self._on_bug(self.name, error)
+                return

@@ -1,0 +1,31 @@
+"""Who may import whom: the contracts of .importlinter, and what must not be imported early."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.feature("F62")
+def test_imports_point_down_and_format_does_no_io():
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
+
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("module", ["orbitmq", "orbitmq.cli", "orbitmq.errors", "orbitmq.message"])
+def test_light_modules_leave_the_heavy_ones_alone(module):
+    code = (
+        f"import {module}, sys; print([n for n in ('numba', 'numpy', 'rich') if n in sys.modules])"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout.strip() == "[]"

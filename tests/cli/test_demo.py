@@ -1,0 +1,32 @@
+"""`orbitmq demo`: all its figures are right, and it leaves nothing behind."""
+
+import pytest
+
+from command import run
+from orbitmq.cli import demo_load as load
+
+
+@pytest.mark.crash
+def test_demo_with_few_messages_is_right_in_every_figure(tmp_path):
+    result = run("demo", "--messages", 5_000, TMPDIR=str(tmp_path))
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "every figure is right" in result.stdout
+    assert "WRONG" not in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_messages_take_turns_over_all_queues():
+    places = {load.place(n)[:2] for n in range(load.LANES)}
+
+    assert len(places) == load.LANES
+    assert load.place(0).queue_offset == load.place(load.LANES - 1).queue_offset == 0
+    assert load.place(load.LANES).queue_offset == 1
+
+
+@pytest.mark.parametrize("messages", [0, 1, 15, 16, 17, 1000])
+def test_lengths_of_queues_add_up(messages):
+    lengths = [load.lane_length(messages, lane) for lane in range(load.LANES)]
+
+    assert sum(lengths) == messages
+    assert max(lengths) - min(lengths) <= 1

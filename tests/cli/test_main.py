@@ -1,0 +1,92 @@
+"""The command as a whole: help, errors, exit codes."""
+
+import os
+import resource
+
+import pytest
+
+from command import run
+from golden_stores import unpack
+from orbitmq import __version__
+
+
+def test_version():
+    assert run("--version").stdout == f"orbitmq {__version__}\n"
+
+
+def test_help_is_fast():
+    """Processor time, not wall time: the machine may be busy."""
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert run("--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+    assert min(times) < 0.4
+
+
+@pytest.mark.parametrize("command", ["stat", "check", "dump", "get", "query", "rebuild", "repair"])
+def test_every_store_command_has_help_with_config_and_output(command):
+    result = run("store", command, "--help", COLUMNS="200", TERM="dumb")
+
+    assert result.returncode == 0
+    assert "--config" in result.stdout
+    assert "--output" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["stat", "check", "dump", "rebuild", "repair"])
+def test_a_directory_without_a_log_is_one_clear_line_and_exit_code_4(command, tmp_path):
+    result = run("store", command, tmp_path)
+
+    assert result.returncode == 4
+    assert result.stderr.startswith(f"orbitmq: {tmp_path}: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_traceback_only_when_asked_for(tmp_path):
+    result = run("store", "stat", tmp_path, ORBITMQ_DEBUG="1")
+
+    assert "Traceback" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["store", "nonsense"],
+        ["store", "dump"],
+        ["store", "dump", ".", "--from", "yesterday"],
+        ["store", "dump", ".", "--config", "not there"],
+        ["store", "query", "."],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_has_exit_code_2(arguments):
+    assert run(*arguments).returncode == 2
+
+
+def test_settings_that_cannot_work_have_exit_code_2(tmp_path):
+    root = unpack("propcrc", tmp_path)
+    config = tmp_path / "broker.conf"
+    config.write_text("mappedFileSizeConsumeQueue=nonsense\nmaxHashSlotNum=-3\n")
+
+    result = run("store", "stat", root, "--config", config)
+
+    assert result.returncode == 2
+    assert "maxHashSlotNum" in result.stderr or "mappedFileSizeConsumeQueue" in result.stderr
+
+
+def test_a_closed_pipe_is_no_error(tmp_path):
+    root = unpack("mixed", tmp_path)
+
+    status = os.system(f"{_command()} store dump {root} 2>{tmp_path}/err | head -1 >{tmp_path}/out")
+
+    assert status == 0
+    assert (tmp_path / "err").read_text() == ""
+
+
+def _command() -> str:
+    from command import ORBITMQ
+
+    return str(ORBITMQ)

@@ -1,0 +1,35 @@
+"""Runs the command `orbitmq` for tests: as a real process, or inside this one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from orbitmq.cli import app
+
+ORBITMQ = Path(sys.executable).with_name("orbitmq")
+
+
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed command; the exit code is for the test to judge."""
+    return subprocess.run(
+        [ORBITMQ, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONUTF8": "1", **environment},
+        check=False,
+    )
+
+
+def invoke(*arguments: object) -> Result:
+    """Run the command in this process: faster, and errors of ours come as exceptions."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def json_lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]

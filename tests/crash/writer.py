@@ -1,0 +1,126 @@
+"""The process that is killed: appends, dispatches, rolls, flushes and cleans as fast as it can.
+
+Everything is small and hurried, so that a moment chosen at random is likely to lie in the middle of
+something: segments of a few dozen records, queue files of 40 units, index files of 120 items,
+background work every few milliseconds.
+"""
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Final
+
+from crash.workload import FLUSHED, OPENED, Ack, request
+from orbitmq.clock import SystemClock
+from orbitmq.files.disk import Disk
+from orbitmq.message import AppendResult, AppendStatus
+from orbitmq.store.config import FlushMode, StoreConfig
+from orbitmq.store.store import MessageStore
+from orbitmq.testing.power_cut import PowerCutDisk
+from orbitmq.units import HOUR_MS, KiB
+
+MODES: Final = ("async", "sync", "pool")
+CLOCK_START_MS: Final = (
+    time.time_ns() // 1_000_000
+)  # of the fork server: clocks of later lives go on
+ENDLESS: Final = 1_000_000
+RETENTION_MS: Final = 80  # with cleaning: old enough after this; far less than a round takes
+
+
+def config(root: Path, mode: str, *, clean: bool = False) -> StoreConfig:
+    """Return the settings of the crash tests."""
+    return StoreConfig(
+        root=root,
+        segment_bytes=32 * KiB,
+        cq_file_bytes=800,
+        index_slots=64,
+        index_items=120,
+        message_bytes_max=16 * KiB,
+        flush_mode=FlushMode.SYNC if mode == "sync" else FlushMode.ASYNC,
+        transient_pool=mode == "pool",
+        flush_interval_ms=4,
+        flush_least_pages=2,
+        flush_thorough_ms=20,
+        commit_interval_ms=3,
+        commit_thorough_ms=6,
+        queue_flush_interval_ms=5,
+        queue_flush_least_pages=1,
+        queue_flush_thorough_ms=30,
+        retention_ms=RETENTION_MS if clean else 72 * HOUR_MS,
+        delete_hours=tuple(range(24)) if clean else (),
+        clean_start_ms=5,
+        clean_interval_ms=10,
+        delete_pause_ms=1,
+        queue_delete_pause_ms=1,
+        clean_forced=False,  # a full disk of the machine that runs the tests is not the subject
+    )
+
+
+class HurriedClock(SystemClock):
+    """A wall clock that runs `factor` times too fast; durations and waits are real."""
+
+    def __init__(self, factor: int) -> None:
+        self._factor = factor
+
+    def now_ms(self) -> int:
+        real_ms = super().now_ms()
+        return real_ms + (real_ms - CLOCK_START_MS) * (self._factor - 1)
+
+
+def preload() -> None:
+    """Load what a store needs, kernels included, before the first fork."""
+    from orbitmq.format.kernels import compiled
+
+    compiled()
+
+
+def run(
+    root: str,
+    seed: int,
+    first: int,
+    mode: str,
+    acks: str,
+    *,
+    clean: bool = False,
+    count: int = ENDLESS,
+    shadow: str = "",
+    hurry: int = 1,
+) -> None:
+    """Append messages `first`, `first` + 1, ... until killed, or until `count` are in; then close.
+
+    With a `shadow` directory the disk writes down there what a power cut would leave. `hurry`: how many
+    times faster than ours the store's wall clock runs.
+    """
+    fd = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    chance = random.Random(f"writer {seed} {first}")
+    disk = PowerCutDisk(Path(root), shadow=Path(shadow)) if shadow else Disk()
+    settings = config(Path(root), mode, clean=clean)
+    with MessageStore.open(settings, disk=disk, clock=HurriedClock(hurry)) as store:
+        os.write(fd, Ack(OPENED, store.max_log_offset).packed())
+        number = first
+        while number < first + count:
+            number = _append_some(store, seed, number, chance, fd)
+            if chance.random() < 0.05:
+                os.write(fd, Ack(FLUSHED, store.flushed_offset).packed())
+            if chance.random() < 0.01:
+                store.flush()
+
+
+def _append_some(
+    store: MessageStore, seed: int, number: int, chance: random.Random, fd: int
+) -> int:
+    """Append one message or a batch, acknowledge, return the next number."""
+    size = 1 if chance.random() < 0.7 else chance.randrange(2, 40)
+    requests = [request(seed, number + i) for i in range(size)]
+    results = [store.append(requests[0])] if size == 1 else store.append_many(requests)
+    acks = [_ack(number + i, result) for i, result in enumerate(results)]
+    # One write: a kill leaves all of a batch's acknowledgements or a clean part of them.
+    os.write(fd, b"".join(acks))
+    return number + size
+
+
+def _ack(number: int, result: AppendResult) -> bytes:
+    if result.status is not AppendStatus.PUT_OK:
+        raise AssertionError(f"message {number}: {result.status.name} {result.reason}")
+    return Ack(number, result.log_offset, result.queue_offset, result.size).packed()

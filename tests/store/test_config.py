@@ -1,0 +1,100 @@
+"""The store's configuration: defaults, broker.conf keys, values that cannot work."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from orbitmq.errors import ConfigError
+from orbitmq.message import Host
+from orbitmq.store.config import FlushMode, Role, StoreConfig, parse_delay_levels
+from orbitmq.units import HOUR_MS
+
+
+def test_defaults_are_rocketmqs(tmp_path):
+    config = StoreConfig(root=tmp_path)
+
+    assert config.segment_bytes == 1_073_741_824
+    assert config.cq_file_bytes == 6_000_000
+    assert (config.index_slots, config.index_items) == (5_000_000, 20_000_000)
+    assert config.layout().index_file_bytes == 420_000_040
+    assert config.delay_level_max == 18
+    assert config.delay_ms[1] == 1_000
+    assert config.delay_ms[18] == 2 * HOUR_MS
+    assert config.retention_ms == 72 * HOUR_MS
+    assert config.delete_hours == (4,)
+
+
+@pytest.mark.feature("F67")
+def test_keys_of_a_broker_conf_change_what_they_name(tmp_path):
+    config = StoreConfig.from_settings(
+        tmp_path,
+        {
+            "flushDiskType": "SYNC_FLUSH",
+            "flushIntervalCommitLog": "200",
+            "flushCommitLogLeastPages": "2",
+            "flushCommitLogThoroughInterval": "3000",
+            "brokerRole": "SLAVE",
+            "deleteWhen": "02;14",
+            "fileReservedTime": "48",
+            "messageDelayLevel": "1s 2m 3h 1d",
+            "mappedFileSizeConsumeQueue": "1999",
+            "enableConsumeQueueExt": "true",
+            "storePathCommitLog": "/a,/b",
+            "brokerIP1": "10.1.2.3",
+            "listenPort": "10921",
+            "brokerName": "not the store's business",
+            "diskMaxUsedSpaceRatio": "99",
+        },
+    )
+
+    assert config.flush_mode is FlushMode.SYNC
+    assert (config.flush_interval_ms, config.flush_least_pages) == (200, 2)
+    assert config.flush_thorough_ms == 3000
+    assert config.role is Role.REPLICA
+    assert config.delete_hours == (2, 14)
+    assert config.retention_ms == 48 * HOUR_MS
+    assert config.delay_ms == (0, 1_000, 120_000, 3 * HOUR_MS, 24 * HOUR_MS)
+    assert config.cq_file_bytes == 2000
+    assert config.enable_cq_ext
+    assert config.commit_log_paths == (Path("/a"), Path("/b"))
+    assert config.store_host == Host(b"\x0a\x01\x02\x03", 10921)
+    assert config.disk_used_max == 95
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("flushDiskType", "SOMETIMES"),
+        ("mappedFileSizeCommitLog", "big"),
+        ("mappedFileSizeCommitLog", "0"),
+        ("mappedFileSizeCommitLog", "2147483648"),
+        ("messageDelayLevel", "1s 5x"),
+        ("messageDelayLevel", ""),
+        ("deleteWhen", "25"),
+        ("maxIndexNum", "1"),
+        ("brokerIP1", "localhost"),
+    ],
+)
+def test_a_value_that_cannot_work_names_its_setting(tmp_path, key, text):
+    with pytest.raises(ConfigError) as raised:
+        StoreConfig.from_settings(tmp_path, {key: text})
+
+    assert raised.value.exit_code == 2
+    assert repr(text) in str(raised.value) or raised.value.rule
+
+
+def test_every_key_leads_to_a_field():
+    from orbitmq.store.config import _KEYS
+
+    names = {field.name for field in fields(StoreConfig)}
+    assert {name for name, _ in _KEYS.values()} <= names
+
+
+def test_overrides_win(tmp_path):
+    config = StoreConfig.from_settings(tmp_path, {"maxMessageSize": "100"}, message_bytes_max=200)
+    assert config.message_bytes_max == 200
+
+
+def test_delay_levels_start_at_one():
+    assert parse_delay_levels("1s 1m") == (0, 1_000, 60_000)
