@@ -12,7 +12,7 @@ RESULTS := build/features.json
 
 # Two workers: the tests are to fit a machine of two cores.
 WORKERS ?= 2
-PYTEST := $(BIN)/pytest --feature-results $(RESULTS)
+PYTEST := $(BIN)/pytest --feature-results=$(RESULTS)
 
 .PHONY: help install check format test test-crash features features-update demo bench clean
 

@@ -295,9 +295,7 @@ class Run:
             log_bytes = self.ours("make-log", root)["log_bytes"]
             lines = self._cold_open(root, work)
             lines.append(self._queries(root, work))
-            java_warm = self.java(
-                "put", warm, count=self.size.chunk, queues=QUEUES, shutdown="true"
-            )
+            java_warm = self.java("put", warm, count=self.size.chunk, queues=QUEUES)
             harness.drop_derived(root)
             java = {}
             if java_warm:
@@ -339,7 +337,7 @@ class Run:
 
     def _queries(self, root: Path, work: Row) -> Line:
         queries = {"queries": self.size.queries, "warm": self.size.queries // 5}
-        java = self.java("query", root, **work, **queries, shutdown="true").get("rate")
+        java = self.java("query", root, **work, **queries).get("rate")
         ours = self.ours("query", root)["rate"]
         return Line("key query, one hit, log in memory", ours, java, goal=1)
 
@@ -410,7 +408,7 @@ def _run_all(arguments: argparse.Namespace) -> None:
     print(harness.table(lines))
     if arguments.json:
         result = {"machine": harness.machine(), "lines": [asdict(line) for line in lines]}
-        arguments.json.write_text(json.dumps({**result, "rows": run.rows}, indent=1))
+        arguments.json.write_text(json.dumps({**result, "rows": run.rows}, indent=1, default=str))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
         capture_output=True,
         text=True,
         encoding="utf-8",
-        env={**os.environ, "PYTHONUTF8": "1", **environment},
+        env={**os.environ, "PYTHONUTF8": "1", "COLUMNS": "200", **environment},
         check=False,
     )
 

@@ -71,7 +71,7 @@ class StoreClosedError(StoreError):
 
 
 class StoreFailedError(StoreError):
-    """A write or sync failed earlier: appends are refused, because a retried sync can succeed over lost pages."""
+    """A write or sync failed earlier. Appends are refused: a repeated sync can succeed over lost pages."""
 
 
 class WrongFileError(StoreError):

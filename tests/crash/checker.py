@@ -149,7 +149,9 @@ def _require_acknowledged(records: list[Record], history: History, start: int) -
             continue  # cleaned
         assert ack.log_offset in by_offset, f"message {number} was acknowledged and is lost: {ack}"
         record = by_offset[ack.log_offset]
-        assert record.property_map.get(NUMBER) == str(number), f"message {number} is damaged: {record}"
+        assert record.property_map.get(NUMBER) == str(number), (
+            f"message {number} is damaged: {record}"
+        )
         if is_queued(record):
             assert record.queue_offset == ack.queue_offset
         assert record.size == ack.size

@@ -1,7 +1,8 @@
 """A writer is killed at random moments, again and again on the same directory; nothing may be missing.
 
-ORBITMQ_CRASH_ROUNDS sets the number of kills (50 by default, `make test-crash` has 1 000). A page cache
-survives the death of a process, so these runs say nothing about power cuts: see test_power_cut.py.
+ORBITMQ_CRASH_ROUNDS sets the number of kills (50 by default, `make test-crash` has 1 000);
+ORBITMQ_CRASH_SEED chooses other messages and moments. A page cache survives the death of a process, so
+these runs say nothing about power cuts: see test_power_cut.py.
 """
 
 import os
@@ -18,6 +19,7 @@ from crash.writer import config
 
 pytestmark = pytest.mark.crash
 
+SEED = int(os.environ.get("ORBITMQ_CRASH_SEED", "0"))
 ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "50"))
 KILLS_PER_STORE = 5
 STORES = -(-ROUNDS // KILLS_PER_STORE)
@@ -30,7 +32,7 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(
     store_number: int, server: ForkServer, tmp_path: Path
 ) -> None:
     mode, clean = KINDS[store_number % len(KINDS)]
-    chance = random.Random(store_number)
+    chance = random.Random(f"{SEED} {store_number}")
     history = History(seed=store_number + 1)
     root = tmp_path / "store"
     kills = min(KILLS_PER_STORE, ROUNDS - store_number * KILLS_PER_STORE)

@@ -25,6 +25,7 @@ from orbitmq.testing.power_cut import PowerCutDisk, power_cut
 
 pytestmark = pytest.mark.crash
 
+SEED = int(os.environ.get("ORBITMQ_CRASH_SEED", "0"))
 ROUNDS = int(os.environ.get("ORBITMQ_POWER_CUT_ROUNDS", "20"))
 CUTS_PER_STORE = 4
 STORES = -(-ROUNDS // CUTS_PER_STORE)
@@ -37,7 +38,7 @@ IMAGE_BYTES = 48 << 20
 def test_sync_flush_survives_a_power_cut(
     store_number: int, server: ForkServer, tmp_path: Path
 ) -> None:
-    chance = random.Random(store_number)
+    chance = random.Random(f"{SEED} {store_number}")
     history = History(seed=1000 + store_number)
     root = tmp_path / "store-0"
     root.mkdir()
@@ -45,7 +46,9 @@ def test_sync_flush_survives_a_power_cut(
 
     for life in range(cuts):
         shadow = tmp_path / f"shadow-{life}"
-        PowerCutDisk(root, shadow=shadow)  # takes what is there as durable; the writer goes on from it
+        PowerCutDisk(
+            root, shadow=shadow
+        )  # takes what is there as durable; the writer goes on from it
         options = {"mode": "sync", "clean": store_number % 2 == 1, "shadow": str(shadow)}
         live_and_die(server, root, chance, history, life, **options)
         after = tmp_path / f"store-{life + 1}"
@@ -61,7 +64,7 @@ def test_sync_flush_survives_a_power_cut(
 def test_sync_flush_survives_the_loss_of_the_page_cache_on_ext4(
     round_number: int, server: ForkServer, tmp_path: Path
 ) -> None:
-    chance = random.Random(round_number)
+    chance = random.Random(f"{SEED} {round_number}")
     history = History(seed=2000 + round_number)
     image, later = tmp_path / "disk.ext4", tmp_path / "later.ext4"
     _make_file_system(image)

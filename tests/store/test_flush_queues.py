@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.errors import StoreIOError
+from orbitmq.errors import StoreFailedError, StoreIOError
 from orbitmq.files.disk import Disk
 from orbitmq.format.checkpoint import Extension
 from orbitmq.format.checkpoint import decode as decode_checkpoint
@@ -174,7 +174,7 @@ def test_what_a_snapshot_names_is_on_disk_even_if_the_process_dies_right_after(
     assert found == [record[0] for record in reversed(builder.records)]
 
 
-def test_a_failed_sync_leaves_the_old_snapshot_in_place(tmp_path: Path) -> None:
+def test_after_a_failed_sync_no_snapshot_is_written_any_more(tmp_path: Path) -> None:
     disk = FaultyDisk()
     builder = _log(100)
     store = _store(tmp_path, builder, disk=disk)
@@ -185,22 +185,26 @@ def test_a_failed_sync_leaves_the_old_snapshot_in_place(tmp_path: Path) -> None:
 
     with pytest.raises(StoreIOError):
         store.flusher.flush_all()
+    with pytest.raises(StoreFailedError):
+        store.flusher.close()
+    store.clock.advance(60_000)
+    with pytest.raises(StoreFailedError):
+        store.flusher.tick()
+
     assert (tmp_path / "orbitmq.snapshot").read_bytes() == before
 
-    store.flusher.close()
-    snapshot = store.snapshot.load()
-    assert snapshot is not None
-    assert snapshot.queues[0].next_offset == 100
 
-
-def test_closing_tries_three_times(tmp_path: Path) -> None:
+def test_closing_tries_a_failed_write_three_times(tmp_path: Path) -> None:
     disk = FaultyDisk()
     store = _store(tmp_path, _log(10), disk=disk)
     store.world.service.dispatch_now()
-    fault = disk.fail("sync_data", "*/consumequeue/*", errno.EIO, times=2)
+    fault = disk.fail("write_at", "*/consumequeue/*", errno.ENOSPC, times=2)
 
     store.flusher.close()
     assert fault.hits == 2
+    snapshot = store.snapshot.load()
+    assert snapshot is not None
+    assert snapshot.queues[0].next_offset == 10
 
     disk.fail("rename", "*", errno.EIO, times=None)
     with pytest.raises(StoreIOError):

@@ -468,7 +468,9 @@ def test_a_deleted_topic_has_no_queues_and_starts_again_at_zero(config):
 
         assert store.max_offset("T1", 0) == 0
         assert store.max_offset("T0", 0) == 20
-        assert [path for path in (config.root / "consumequeue/T1").rglob("*") if path.is_file()] == []
+        assert [
+            path for path in (config.root / "consumequeue/T1").rglob("*") if path.is_file()
+        ] == []
         assert store.append(make_request(0, "T1", 0)).queue_offset == 0
         store.tick()
         assert store.max_offset("T1", 0) == 1
@@ -487,6 +489,22 @@ def test_recovery_is_not_repeated_after_a_kill_right_after_opening(config):
     with MessageStore.open(config, background=False) as again:
         assert not again.recovery_report.adopted
         assert not again.recovery_report.clean
+
+
+def test_light_queues_fill_beside_the_message_s_own_queue(tmp_path):
+    config = config_of(tmp_path, enable_lmq=True, enable_multi_dispatch=True)
+    both = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
+    only_a = {"INNER_MULTI_DISPATCH": "%LMQ%a"}
+    for life in range(2):
+        with MessageStore.open(config, background=False) as store:
+            store.append_many(
+                [make_request(n, "T", 0, properties=[both, only_a][n % 2]) for n in range(10)]
+            )
+            store.wait_dispatched()
+
+            offsets = [store.max_offset(*q) for q in [("T", 0), ("%LMQ%a", 0), ("%LMQ%b", 0)]]
+            assert offsets == [10 * (life + 1), 10 * (life + 1), 5 * (life + 1)]
+            assert read_all(store, "%LMQ%b", 0)[-1] == make_request(8).body
 
 
 def test_warm_segments_and_no_read_ahead_work(tmp_path):

@@ -37,7 +37,7 @@ def run_demo(messages: int, *, keep: bool = False) -> bool:
         demo.run()
     finally:
         if keep:
-            demo.console.print(f"\nThe store is in {root}. Look into it: orbitmq store stat {root}")
+            demo.console.print(f"\nThe store is in {root}", soft_wrap=True)
         else:
             shutil.rmtree(root)
     return demo.all_right

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -29,6 +29,13 @@ def print_json(value: Any) -> None:
     import msgspec
 
     typer.echo(msgspec.json.encode(value).decode())
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print many lines; the stream's own buffer decides when they leave."""
+    write = sys.stdout.write
+    for line in lines:
+        write(f"{line}\n")
 
 
 def note(text: str) -> None:

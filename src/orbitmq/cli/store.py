@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orbitmq.cli import bounds
-from orbitmq.cli.output import Output, note, print_json, progress
+from orbitmq.cli.output import Output, note, print_json, print_lines, progress
 
 if TYPE_CHECKING:
     from orbitmq.settings import Settings
@@ -93,8 +93,7 @@ def dump(
         line = dump_json if output is Output.JSON else dump_line
         if output is Output.TABLE:
             typer.echo(DUMP_HEADER)
-        for found in store.iter_records(selection):
-            typer.echo(line(found))
+        print_lines(line(found) for found in store.iter_records(selection))
         if store.bad_places:
             raise typer.Exit(code=1)
 

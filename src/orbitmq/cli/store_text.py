@@ -8,7 +8,7 @@ import typer
 
 from orbitmq.cli.output import bytes_text, print_table, time_text
 from orbitmq.format.message_id import encode_offset_id
-from orbitmq.message import Host
+from orbitmq.message import Host, Property
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,22 +26,22 @@ _BODY_SHOWN_BYTES = 400
 
 def dump_value(found: "Found") -> dict[str, Any]:
     """Return a record as the dump prints it. The names are an interface: scripts read them."""
-    record = found.record
+    record, properties = found.record, found.record.property_map
     return {
         "log_offset": found.log_offset,
         "size": record.size,
         "topic": record.topic,
         "queue_id": record.queue_id,
         "queue_offset": record.queue_offset,
-        "tag": record.tags,
-        "keys": record.keys,
+        "tag": properties.get(Property.TAGS),
+        "keys": [key for key in properties.get(Property.KEYS, "").split(" ") if key],
         "store_ms": record.store_ms,
         "born_ms": record.born_ms,
         "flag": record.flag,
         "sys_flag": record.sys_flag,
         "body_length": len(record.body),
         "body_sha256": hashlib.sha256(record.body).hexdigest(),
-        "properties": record.property_map,
+        "properties": properties,
         "msg_id": encode_offset_id(record.store_host, found.log_offset),
     }
 

@@ -74,8 +74,9 @@ class SegmentAllocator:
         Raises the StoreError that making it gave; the next call tries again.
         """
         with self._condition:
-            if self._making == base_offset:
-                self._condition.wait_for(lambda: self._making != base_offset, self._wait_ms / 1000)
+            if self._thread is not None:
+                # Not here while the thread makes its successor: a kill in between would leave a gap.
+                self._condition.wait_for(lambda: not self._awaits(base_offset), self._wait_ms / 1000)
             if self._making == base_offset:
                 step = "Look at the disk: it takes seconds to reserve a segment."
                 raise StoreError(self._root(), "the next segment is not ready in time", step)
@@ -85,6 +86,9 @@ class SegmentAllocator:
             if base_offset in self._wanted:
                 self._wanted.remove(base_offset)
         return self._make(base_offset)
+
+    def _awaits(self, base_offset: int) -> bool:
+        return self._making == base_offset or base_offset in self._wanted
 
     def give_back(self, segment: MappedFile) -> None:
         """Keep a segment that was taken but not used."""
@@ -141,6 +145,11 @@ class SegmentAllocator:
         except StoreError as error:
             # No harm yet: the appender tries again when it needs the segment, and tells its caller.
             _log.warning("segment ahead at offset %d: %s", base_offset, error)
+        finally:
+            self._finished(base_offset, segment)
+        return segment is not None
+
+    def _finished(self, base_offset: int, segment: MappedFile | None) -> None:
         with self._condition:
             self._making = None
             if segment is not None:
@@ -148,7 +157,6 @@ class SegmentAllocator:
             else:
                 self._wanted.clear()  # a later segment without this one would be a gap in the log
             self._condition.notify_all()
-        return segment is not None
 
     def _make(self, base_offset: int) -> MappedFile:
         started = time.perf_counter_ns()

@@ -237,7 +237,7 @@ class Appender:
     def append_many(self, requests: Sequence[AppendRequest]) -> list[AppendResult]:
         """Append messages in this order; one result for each. A refused one does not stop the rest.
 
-        Neighbours in one segment are written by one copy: a killed process leaves all of them or none.
+        Neighbours in one segment are written by one copy; a killed process leaves the first few, whole.
         """
         started = time.perf_counter_ns()
         refusal = self._unavailable()
@@ -261,7 +261,8 @@ class Appender:
         stamp = store_ms.to_bytes(8, "big") + self._own_host
         base, position, limit = head.base, head.position, head.limit
         parts: list[bytes] = []
-        add, extend = parts.append, parts.extend
+        prefixes: list[tuple[int, int, int]] = []
+        extend = parts.extend
         fast_count = 0
         try:
             for request in requests:
@@ -284,36 +285,36 @@ class Appender:
                     or position + (size := route.fixed_bytes + body_length + properties_length)
                     > limit
                 ):
-                    head.write(b"".join(parts))
+                    head.write_many(b"".join(parts), prefixes)
                     parts.clear()
+                    prefixes.clear()
                     results.append(self._append_among_others(request, store_ms))
                     base, position, limit = head.base, head.position, head.limit
                     continue
                 queue_offset = route.next_offset
                 log_offset = base + position
                 try:
-                    add(
-                        pack(
-                            size,
-                            route.magic,
-                            full_crc32(body) & CRC_MASK,
-                            queue_id,
-                            request.flag,
-                            queue_offset,
-                            log_offset,
-                            sys_flag,
-                            request.born_ms,
-                            born_host,
-                            stamp,
-                            request.reconsume_times,
-                            request.prepared_offset,
-                            body_length,
-                        )
+                    fixed = pack(
+                        0,  # size and magic come last, see WriteHead
+                        0,
+                        full_crc32(body) & CRC_MASK,
+                        queue_id,
+                        request.flag,
+                        queue_offset,
+                        log_offset,
+                        sys_flag,
+                        request.born_ms,
+                        born_host,
+                        stamp,
+                        request.reconsume_times,
+                        request.prepared_offset,
+                        body_length,
                     )
                 except struct.error as error:
                     results.append(self._refused(unfit(error)))
                     continue
-                extend((body, tail, properties_length.to_bytes(2, "big"), properties))
+                extend((fixed, body, tail, properties_length.to_bytes(2, "big"), properties))
+                prefixes.append((position, size, route.magic))
                 route.next_offset = queue_offset + 1
                 position += size
                 fast_count += 1
@@ -325,7 +326,7 @@ class Appender:
                 )
         finally:
             # Also when a request turns out to be no request: what was numbered must be in the log.
-            head.write(b"".join(parts))
+            head.write_many(b"".join(parts), prefixes)
             self.last_store_ms = store_ms
             self._counters.appended_messages += fast_count
 
@@ -389,9 +390,10 @@ class Appender:
         route = self.offsets.route(request.topic, request.queue_id)
         queue_offset = route.next_offset
         log_offset = head.base + head.position
-        head.write(
+        records = bytearray(
             batch.encode(log_offset=log_offset, queue_offset=queue_offset, store_ms=store_ms)
         )
+        head.write_many(records, _hide_prefixes(records, batch.sizes, head.position))
         route.next_offset += len(batch.sizes)
         self.last_store_ms = store_ms
         self._counters.appended_messages += len(batch.sizes)
@@ -457,3 +459,16 @@ class Appender:
             if len(self._hosts) >= _HOSTS_MAX:
                 self._hosts.clear()
             self._hosts[born_host] = born_host.packed()
+
+
+def _hide_prefixes(
+    records: bytearray, sizes: Sequence[int], position: int
+) -> list[tuple[int, int, int]]:
+    """Take size and magic out of records that will lie from `position` on; see `WriteHead.write_many`."""
+    prefixes = []
+    at = 0
+    for size in sizes:
+        prefixes.append((position + at, *PREFIX.unpack_from(records, at)))
+        PREFIX.pack_into(records, at, 0, 0)
+        at += size
+    return prefixes

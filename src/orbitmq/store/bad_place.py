@@ -1,7 +1,7 @@
 """One place of the log that holds no valid record: what was there, and what to write in its stead.
 
 A record behind the place proves that the log goes on only if it names its own offset, passes its CRC,
-is not older than the last good record, and its queue had not come further already. Bytes of an earlier
+is not older than the last good records, and its queue had not come further already. Bytes of an earlier
 life of the segment fail one of these.
 
 What was lost is told by, in this order: the structure at the place itself (a flipped byte in a body
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from orbitmq.format.columns import Mark, Rows, ScanOptions
+from orbitmq.format.filler import filler_bytes_min
 from orbitmq.format.properties import find_property
 from orbitmq.format.record import BLANK, BLANK_BYTES, BLANK_MAGIC, encode_blank
 from orbitmq.message import Property, SysFlag
@@ -23,13 +24,11 @@ from orbitmq.store.lost_records import (
     LostRecord,
     arrange,
     encode_slots,
-    lost_bytes_min,
 )
 from orbitmq.store.queue_counts import Queue, QueueCounts, first_offsets, next_record
 from orbitmq.store.recovery_plan import Repair, RepairKind, WalkOptions
 from orbitmq.store.replay import LogStop
 
-GAP_RECORDS_MAX: Final = 5_000_000
 _KEPT_PROPERTIES: Final = (Property.MULTI_DISPATCH, Property.MULTI_QUEUE_OFFSET)
 _BLANK_MAGIC_BYTES: Final = BLANK.pack(0, BLANK_MAGIC)[4:]
 
@@ -54,14 +53,18 @@ class BadPlaces:
         self._options = options
         self._counts = counts
 
-    def examine(self, at: int, stop: LogStop, last_store_ms: int) -> Repair | None:
-        """Return what to do at `at`, where no valid record lies; None: the log just ends there."""
+    def examine(self, at: int, stop: LogStop, recent_ms: Sequence[int]) -> Repair | None:
+        """Return what to do at `at`, where no valid record lies; None: the log just ends there.
+
+        `recent_ms` are the store times of the last good records before it.
+        """
         if at >= self._log.max_offset:
             return None
         if stop is LogStop.BLANK:
             return self._cut(at, at + BLANK_BYTES)
         self._counts.advance(at)
-        proof = self._proof_behind(at, last_store_ms)
+        # The oldest of them: one header with a wrong time must not make all that follow look stale.
+        proof = self._proof_behind(at, min(recent_ms, default=-1) if len(recent_ms) > 1 else -1)
         if proof is None:
             return self._cut(at, at)
         place = self._place(at, proof)
@@ -70,19 +73,19 @@ class BadPlaces:
         while not place.closing and arranged.end != place.end:
             place, lost = self._larger(place, lost)
             arranged = self._arrange(place, lost)
-        return self._fill(place, arranged, self._store_ms(place, last_store_ms))
+        return self._fill(place, arranged, self._store_ms(place, recent_ms))
 
     # --- where the log goes on ---
 
-    def _proof_behind(self, at: int, last_store_ms: int) -> int | None:
+    def _proof_behind(self, at: int, oldest_ms: int) -> int | None:
         found = next_record(self._log, at + 1, self._options.kernels)
-        while found is not None and not self._is_proof(found, last_store_ms):
+        while found is not None and not self._is_proof(found, oldest_ms):
             found = next_record(self._log, found + 1, self._options.kernels)
         return found
 
-    def _is_proof(self, log_offset: int, last_store_ms: int) -> bool:
+    def _is_proof(self, log_offset: int, oldest_ms: int) -> bool:
         segment, row = self._row_at(log_offset)
-        if int(row["store_ms"][0]) < last_store_ms:
+        if int(row["store_ms"][0]) < oldest_ms:
             return False
         if row["marks"][0] & Mark.NO_UNIT:
             return True
@@ -90,7 +93,8 @@ class BadPlaces:
         return known is None or int(row["queue_offset"][0]) >= known
 
     def _row_at(self, log_offset: int) -> tuple[SegmentView, Rows]:
-        segment = self._log.at(log_offset)
+        """Return the record at this offset as a table of one row, or of none."""
+        segment = self._log.at(min(log_offset, self._log.max_offset - 1))
         options = replace(self._options.scan, max_rows=1)
         position = log_offset - segment.base_offset
         found = self._options.kernels.scan(
@@ -104,10 +108,11 @@ class BadPlaces:
             )
         return segment, found.rows
 
-    def _store_ms(self, place: _Place, last_store_ms: int) -> int:
-        if last_store_ms >= 0:
-            return last_store_ms
-        return int(self._row_at(place.goes_on_at)[1]["store_ms"][0])
+    def _store_ms(self, place: _Place, recent_ms: Sequence[int]) -> int:
+        """Return a time for fillers that keeps the order of the log, if its neighbours allow one."""
+        last_ms = recent_ms[-1] if recent_ms else 0
+        following = self._row_at(place.goes_on_at)[1]["store_ms"].tolist()
+        return min(last_ms or following[0], following[0]) if following else last_ms
 
     # --- how large the place is ---
 
@@ -188,19 +193,20 @@ class BadPlaces:
         missing: list[LostRecord] = []
         firsts = first_offsets(self._log, place.goes_on_at, self._options.kernels)
         for queue, first in sorted(firsts.items()):
-            before = self._counts.next_offset(*queue)
+            before = self._counts.likely_next(*queue)
             if before is None or not _is_topic(queue[0]):
                 continue  # a queue that starts here: its first offset says nothing of what was lost
-            numbers = range(before, min(first, before + GAP_RECORDS_MAX))
+            least = filler_bytes_min(queue[0], property_crc=self._options.style.property_crc)
+            if (first - before) * least > _size(place):
+                continue  # the gap is older than this place, or the number is wrong
             gap = [
                 LostRecord(*queue, number)
-                for number in numbers
+                for number in range(before, first)
                 if (*queue, number) not in known and (*queue, number) not in elsewhere
             ]
-            needed = sum(lost_bytes_min(lost, self._options.style) for lost in gap)
-            if needed <= room:  # else the gap is older than this place, or the number is wrong
+            if len(gap) * least <= room:
                 missing += gap
-                room -= needed
+                room -= len(gap) * least
         return missing
 
     def _placed_later(self, place: _Place) -> set[tuple[bytes, int, int]]:

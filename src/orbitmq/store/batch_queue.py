@@ -1,4 +1,4 @@
-"""The queues of BatchCQ topics: one 46-byte unit per record, which may be a batch of messages (spec 4.7).
+"""The queues of BatchCQ topics: one 46-byte unit per record, which may be a batch of messages.
 
 A unit's number is not a queue offset: units stand one after another in log order, and an offset is found
 by halving over their base offsets. There are few such topics, so each queue is an object of its own.
@@ -128,7 +128,7 @@ class BatchQueues:
         return self.queue(number).last_log
 
     def max_end_log_offset(self) -> int:
-        return max((queue.last_log for queue in self._queues.values()), default=NO_OFFSET)
+        return max((queue.last_log for queue in list(self._queues.values())), default=NO_OFFSET)
 
     def unit_range(self, number: int) -> tuple[int, int]:
         """Return the numbers of the first unit that is kept and of the next one."""
@@ -237,7 +237,7 @@ class BatchQueues:
 
     def flush(self, least_pages: int) -> int:
         """Flush everything if some queue has so many pages more than are flushed; return how many have."""
-        due = [queue for queue in self._queues.values() if _pages(queue) >= least_pages]
+        due = [queue for queue in list(self._queues.values()) if _pages(queue) >= least_pages]
         if due:
             self.write_out()
             self.sync()
@@ -291,7 +291,7 @@ class BatchQueues:
     def check_states(self) -> list[str]:
         """Look whether the last unit of each queue is in its file; return what is wrong."""
         problems = []
-        for number, queue in self._queues.items():
+        for number, queue in list(self._queues.items()):
             if queue.end == queue.first:
                 continue
             unit = self.read_raw(number, queue.end - 1, 1)
@@ -370,7 +370,7 @@ class BatchQueues:
 
     def correct_min(self, log_min: int) -> None:
         """Move min offsets to the first unit whose record is still in the log."""
-        for number, queue in self._queues.items():
+        for number, queue in list(self._queues.items()):
             if queue.end == queue.first or log_min <= 0:
                 continue
             with self.lock:
@@ -383,7 +383,7 @@ class BatchQueues:
         """Delete whole files of units before `log_min`, never a queue's last one; return how many."""
         self.correct_min(log_min)
         deleted = 0
-        for number, queue in self._queues.items():
+        for number, queue in list(self._queues.items()):
             for base in list_bases(self._directory(number))[:-1]:
                 last = self.read_raw(number, base // UNIT_BYTES + self.file_units - 1, 1)
                 if len(last) and last["log_offset"][0] >= log_min:

@@ -1,4 +1,4 @@
-"""Find a queue offset by store time in a batch queue (spec 4.7).
+"""Find a queue offset by store time in a batch queue.
 
 The answers are RocketMQ's, and some of them are odd: the file is chosen by its first unit's time alone, so
 between two files the last unit of the earlier one is the answer; and UPPER, for a time between two units,

@@ -23,6 +23,7 @@ from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.columns import Mark, ScanOptions
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.property_crc import property_crc_matches
+from orbitmq.store.adopt import with_items
 from orbitmq.store.check_batch import BatchQueueCheck
 from orbitmq.store.check_facts import (
     BatchRows,
@@ -221,6 +222,7 @@ class _Check:
             scan=ScanOptions(check_crc=True, delay_ms=self._config.delay_ms),
             workers=self._workers,
             progress=self._progress,
+            prepare=with_items(self._kernels) if self._config.index_enabled else None,
         )
 
     def _has_queue_files(self) -> bool:

@@ -43,9 +43,9 @@ class BatchQueueCheck:
 
     def add(self, chunk: Chunk, batch: npt.NDArray[np.bool_]) -> None:
         """Expect a unit for each of the chunk's rows that `batch` marks."""
-        rows = chunk.rows[batch & (chunk.rows["marks"] & Mark.NO_UNIT == 0)]
-        if not len(rows):
+        if not batch.any():
             return
+        rows = chunk.rows[batch & (chunk.rows["marks"] & Mark.NO_UNIT == 0)]
         numbers = resolve_all(self._table, self._names, chunk.buffer, rows)
         units = np.zeros(len(rows), UNIT_DTYPE)
         for name in ("log_offset", "size", "tag_hash", "store_ms"):

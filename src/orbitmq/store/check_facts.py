@@ -139,9 +139,11 @@ def index_headers(layout: StoreLayout) -> Iterator[IndexHeader]:
 def has_property_crc(chunk: Chunk) -> npt.NDArray[np.bool_]:
     """Return which records end with a property CRC."""
     rows = chunk.rows
-    found = rows["properties_length"] >= CRC_TAIL_BYTES
+    tails = rows["properties_at"] + rows["properties_length"] - CRC_TAIL_BYTES
+    found: npt.NDArray[np.bool_] = rows["properties_length"] >= CRC_TAIL_BYTES
+    # One byte first: hardly any store has them.
+    found &= chunk.buffer[np.where(found, tails, 0)] == _CRC_MARK[0]
     candidates = np.flatnonzero(found)
-    ends = (rows["properties_at"] + rows["properties_length"])[candidates].astype(np.int64)
-    marks = chunk.buffer[(ends - CRC_TAIL_BYTES)[:, None] + np.arange(len(_CRC_MARK))]
+    marks = chunk.buffer[tails[candidates].astype(np.int64)[:, None] + np.arange(len(_CRC_MARK))]
     found[candidates] = (marks == _CRC_MARK).all(axis=1)
     return found

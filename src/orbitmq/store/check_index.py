@@ -183,7 +183,9 @@ class IndexCheck:
             return
         start = int(rows["log_offset"][0])
         end = int(rows["log_offset"][-1]) + int(rows["size"][-1])
-        items = self._kernels.index_items(chunk.buffer, rows)
+        items = chunk.items
+        if items is None:
+            items = self._kernels.index_items(chunk.buffer, rows)
         expected = _pairs(items["log_offset"], items["key_hash"], start)
         times = items["store_ms"]
         for cursor in self._cursors:
@@ -191,13 +193,20 @@ class IndexCheck:
         found = [(cursor, *cursor.take(start, end)) for cursor in self._cursors]
         found = [part for part in found if len(part[1])]
         stored = [_pairs(part[2], part[3], start) for part in found]
-        self._find_missing(expected, start, stored)
-        order = np.argsort(expected, kind="stable")
-        for (cursor, numbers, *_), pairs in zip(found, stored, strict=True):
-            self._check_entries(cursor.file, numbers, pairs, expected[order], times[order])
-
-    def _find_missing(self, expected: Ints, start: int, stored: list[Ints]) -> None:
         everything = np.concatenate(stored) if stored else expected[:0]
+        if not np.array_equal(expected, everything):  # it is, unless something is wrong
+            self._find_missing(expected, start, everything)
+            order = np.argsort(expected, kind="stable")
+            expected, times = expected[order], times[order]
+            for (cursor, numbers, *_), pairs in zip(found, stored, strict=True):
+                self._check_entries(cursor.file, numbers, pairs, expected, times)
+            return
+        at = 0
+        for cursor, numbers, *_ in found:
+            self._check_times(cursor.file, numbers, times[at : at + len(numbers)])
+            at += len(numbers)
+
+    def _find_missing(self, expected: Ints, start: int, everything: Ints) -> None:
         missing = expected[~np.isin(expected, everything)]
         if not len(missing):
             return
@@ -216,12 +225,13 @@ class IndexCheck:
         known = at < len(expected)
         known[known] = expected[at[known]] == pairs[known]
         self._report_entries(file, numbers[~known], "belongs to no record of the log")
-        numbers, at = numbers[known], at[known]
-        seconds = (times[at] - file.header.begin_ms) // 1000
+        self._check_times(file, numbers[known], times[at[known]])
+
+    def _check_times(self, file: IndexFileView, numbers: Ints, times: Ints) -> None:
+        """Compare the seconds of these entries with the store times of their records."""
+        seconds = np.maximum((times - file.header.begin_ms) // 1000, 0)
         # The first entry's seconds count from the end of the file before.
-        wrong = (file.entries["seconds"][numbers] != np.maximum(seconds, 0)) & (
-            numbers > FIRST_ITEM
-        )
+        wrong = (file.entries["seconds"][numbers] != seconds) & (numbers > FIRST_ITEM)
         self._report_entries(file, numbers[wrong], "has another time than its record")
 
     def _report_entries(self, file: IndexFileView, numbers: Ints, cause: str) -> None:
@@ -262,8 +272,9 @@ class _Cursor:
     def __init__(self, file: IndexFileView, log_min: int) -> None:
         self.file = file
         self._log_min = log_min
-        self._offsets: Ints | None = None
-        self._numbers: Ints | None = None
+        self._offsets: Ints | None = None  # of the live entries, rising
+        self._numbers = _NONE
+        self._hashes = _NONE
 
     def take(self, start: int, end: int) -> tuple[Ints, Ints, Ints]:
         """Return (entry numbers, log offsets, hashes) of this range of log offsets."""
@@ -272,11 +283,8 @@ class _Cursor:
                 return _NONE, _NONE, _NONE
             self._sort()
         assert self._offsets is not None
-        assert self._numbers is not None
         first, last = np.searchsorted(self._offsets, (start, end)).tolist()
-        numbers = self._numbers[first:last]
-        hashes = self.file.entries["key_hash"][numbers].astype(np.int64)
-        return numbers, self._offsets[first:last], hashes
+        return self._numbers[first:last], self._offsets[first:last], self._hashes[first:last]
 
     def _may_hold(self, end: int) -> bool:
         return self.file.header.begin_log_offset < end or self.file.header.next_item <= FIRST_ITEM
@@ -291,11 +299,12 @@ class _Cursor:
             order = np.argsort(offsets, kind="stable")
             offsets, numbers = offsets[order], numbers[order]
         self._offsets, self._numbers = offsets, numbers
+        self._hashes = self.file.entries["key_hash"][numbers].astype(np.int64)
 
     def release(self, start: int) -> None:
         """Give back the memory of a file that lies wholly before `start`."""
         if self._offsets is not None and len(self._offsets) and self._offsets[-1] < start:
-            self._offsets, self._numbers = _NONE, _NONE
+            self._offsets = self._numbers = self._hashes = _NONE
 
 
 _NONE: Final = np.zeros(0, dtype=np.int64)

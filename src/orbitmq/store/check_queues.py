@@ -74,7 +74,7 @@ class SimpleQueueCheck:
 
     def add(self, chunk: Chunk, simple: npt.NDArray[np.bool_]) -> None:
         """Expect a unit for each of the chunk's rows that `simple` marks."""
-        rows = chunk.rows[simple]
+        rows = chunk.rows if simple.all() else chunk.rows[simple]
         numbers = resolve_all(self._table, self._names, chunk.buffer, rows)
         packed = self._kernels.pack_units(rows, numbers)
         units = packed.units.tobytes()

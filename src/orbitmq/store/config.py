@@ -71,13 +71,12 @@ class StoreConfig:
     delay_ms: tuple[int, ...] = field(
         default_factory=lambda: parse_delay_levels(DELAY_LEVELS)
     )  # messageDelayLevel; index = level, 0 unused
-    timer_wheel: bool = False  # timerWheelEnable; RocketMQ: true, but there is no wheel here yet
     enable_lmq: bool = False  # enableLmq
     enable_multi_dispatch: bool = False  # enableMultiDispatch
     lmq_count_max: int = 20_000  # maxLmqConsumeQueueNum
     enable_cq_ext: bool = False  # enableConsumeQueueExt
     index_enabled: bool = True  # messageIndexEnable
-    index_safe: bool = False  # messageIndexSafe
+    index_safe: bool = False  # messageIndexSafe; here no key is lost either way
 
     # Segments.
     warm_segments: bool = False  # warmMapedFileEnable
@@ -86,7 +85,6 @@ class StoreConfig:
     allocate_wait_ms: int = 5 * SECOND_MS  # how long an append waits for the next segment
     transient_pool: bool = False  # transientStorePoolEnable
     transient_pool_size: int = 5  # transientStorePoolSize
-    fast_fail_without_buffer: bool = False  # fastFailIfNoBufferInStorePool
 
     # Flush.
     flush_mode: FlushMode = FlushMode.ASYNC  # flushDiskType
@@ -136,9 +134,6 @@ class StoreConfig:
     filter_bytes_max: int = 16_000  # maxFilterMessageSize
     cq_files_per_read: int = 1  # travelCqFileNumWhenGetMessage
     query_count_max: int = 64  # maxMsgsNumBatch
-    offset_check_in_replica: bool = False  # offsetCheckInSlave
-    replica_read: bool = False  # slaveReadEnable
-    disk_fall_recorded: bool = True  # diskFallRecorded
 
     def __post_init__(self) -> None:
         _require_file_bytes("segment_bytes", self.segment_bytes, 256, 1)
@@ -276,7 +271,6 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "dataReadAheadEnable": ("read_ahead", _boolean),
     "transientStorePoolEnable": ("transient_pool", _boolean),
     "transientStorePoolSize": ("transient_pool_size", int),
-    "fastFailIfNoBufferInStorePool": ("fast_fail_without_buffer", _boolean),
     "flushDiskType": ("flush_mode", FlushMode),
     "flushIntervalCommitLog": ("flush_interval_ms", int),
     "flushCommitLogTimed": ("flush_timed", _boolean),
@@ -316,8 +310,5 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "maxFilterMessageSize": ("filter_bytes_max", int),
     "travelCqFileNumWhenGetMessage": ("cq_files_per_read", int),
     "maxMsgsNumBatch": ("query_count_max", int),
-    "offsetCheckInSlave": ("offset_check_in_replica", _boolean),
-    "slaveReadEnable": ("replica_read", _boolean),
-    "diskFallRecorded": ("disk_fall_recorded", _boolean),
 }
 """broker.conf key -> (field, how its text becomes a value). storePathRootDir comes as `root`."""

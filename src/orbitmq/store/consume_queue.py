@@ -9,29 +9,26 @@ Invariants:
   a queue's files are full of units (or padding) from the start of its first file up to `written`
   a unit that was handed over once (its record ends at or before the queue's end) is never added again
 
-Where a record's queue offset does not follow, the Java store appends the unit at the current place
-(spec 4.2), which shifts every later unit of that queue by one for ever. Here a unit goes where its queue
-offset says: a gap is filled with padding units and logged, an offset that is taken keeps its first unit.
+Where a record's queue offset does not follow, the Java store logs it and appends the unit at the current
+place, which shifts every later unit of that queue by one for ever. Here a unit goes where its queue offset
+says: a gap is filled with padding units and logged, an offset that is taken keeps its first unit.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from orbitmq.errors import StoreError
-from orbitmq.files.disk import is_missing
-from orbitmq.files.layout import QueueKind, StoreLayout
+from orbitmq.files.layout import StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import Ints, PackedUnits
 from orbitmq.format.cq_unit import PADDING, UNIT, UNIT_BYTES
-from orbitmq.format.segment_name import segment_name
 from orbitmq.store.queue_arrays import QueueArrays
 from orbitmq.store.queue_names import SIMPLE, QueueNames
+from orbitmq.store.unit_files import UnitFiles
 from orbitmq.units import PAGE_BYTES, KiB, MiB
 
 log = logging.getLogger(__name__)
@@ -44,7 +41,7 @@ PENDING_QUEUES_FEW: Final = 1000
 """Up to so many queues every flush round writes all that is pending, so that other processes see it."""
 GAP_UNITS_MAX: Final = 1_000_000
 """A larger jump of the queue offset is not a lost part of a queue but a wrong number."""
-VERIFY_BYTES: Final = 32 * KiB
+VERIFY_BYTES: Final = 256 * KiB
 VERIFY_BYTES_ALL: Final = 64 * MiB
 """The same two while a store is adopted: each piece is first compared with what the file holds."""
 
@@ -73,27 +70,20 @@ class QueueCapture:
     min: Ints
     next: Ints
     end_log: Ints
-    ext_end: dict[int, int] = field(default_factory=dict)
 
 
-class ConsumeQueues:
+class ConsumeQueues(UnitFiles):
     """The simple queues. Any thread may read; only one at a time dispatches (`apply`, `put_unit`)."""
 
     def __init__(self, layout: StoreLayout, files: FileCache, names: QueueNames) -> None:
-        self.layout = layout
-        self.files = files
-        self.names = names
+        super().__init__(layout, files, names)
         self.counts = QueueCounts()
-        self.file_units = layout.cq_file_bytes // UNIT_BYTES
-        self.lock = threading.RLock()  # guards everything below
-        self.state = QueueArrays()
-        self._root = str(layout.queue_root(QueueKind.SIMPLE))
+        self.state = QueueArrays()  # guarded by the lock, as is everything below
         self._pending: dict[int, bytearray] = {}  # by queue number: units [written, next)
         self._pending_bytes = 0
         self._large: list[int] = []  # queues with much pending
         self._large_bytes = PENDING_BYTES
         self._all_bytes = PENDING_BYTES_ALL
-        self._unsynced: set[str] = set()
         self._compare: Compare | None = None  # set while a store is adopted
         self._first_seen: Callable[[int, int], None] | None = None
 
@@ -324,33 +314,6 @@ class ConsumeQueues:
         head = self.read_file(number, first, wanted)
         return head + tail if len(head) == wanted else head[: len(head) // UNIT_BYTES * UNIT_BYTES]
 
-    def read_file(self, number: int, first: int, length: int) -> bytes:
-        """Return what the file that holds unit `first` has from there on; nothing if it is missing."""
-        if length <= 0:
-            return b""
-        path, position = self.place(number, first)
-        try:
-            return self.files.read(path, position, length)
-        except StoreError as error:
-            if is_missing(error):
-                return b""
-            raise
-
-    def place(self, number: int, queue_offset: int) -> tuple[str, int]:
-        """Return the file and the position in it of a unit."""
-        index, inside = divmod(queue_offset, self.file_units)
-        return self.path(number, index * self.layout.cq_file_bytes), inside * UNIT_BYTES
-
-    def directory(self, number: int) -> str:
-        # Not Path: this is called for tens of thousands of queues a second, and the topic was
-        # checked when the queue was added.
-        topic, queue_id = self.names.name(number)
-        return f"{self._root}/{topic}/{queue_id}"
-
-    def path(self, number: int, base: int) -> str:
-        """Return the file of a queue that starts at byte `base`."""
-        return f"{self.directory(number)}/{segment_name(base)}"
-
     # --- writing ---
 
     def relieve(self) -> None:
@@ -389,32 +352,13 @@ class ConsumeQueues:
         self._pending_bytes -= len(held)
         self.state.written[number] = first + len(held) // UNIT_BYTES
 
-    def write_units(self, number: int, first: int, data: bytes | bytearray) -> None:
-        """Write units to a queue's files, each file's part in one call."""
-        view = memoryview(data)
-        file_bytes = self.layout.cq_file_bytes
-        done = 0
-        while done < len(view):
-            path, position = self.place(number, first + done // UNIT_BYTES)
-            part = view[done : done + file_bytes - position]
-            self.files.write(path, position, part, file_bytes=file_bytes)
-            self._unsynced.add(path)
-            done += len(part)
-
     # --- durability ---
 
     def sync(self) -> None:
         """Make everything durable that was written out."""
         with self.lock:
-            paths = self._unsynced
-            self._unsynced = set()
             written = self.state.written.copy()
-        try:
-            self.files.sync(paths)
-        except StoreError:
-            with self.lock:
-                self._unsynced |= paths
-            raise
+        self.sync_files()
         with self.lock:
             flushed = self.state.flushed
             # A queue may have been cut while the disk was busy.
@@ -494,6 +438,11 @@ class ConsumeQueues:
             self._pending_bytes = 0
             self._large = []
 
+    def gather(self, *, large: bool) -> None:
+        """Hold more units in memory before they are written: for who dispatches a whole log."""
+        self._large_bytes = VERIFY_BYTES if large else PENDING_BYTES
+        self._all_bytes = VERIFY_BYTES_ALL if large else PENDING_BYTES_ALL
+
     def set_verifier(
         self,
         compare: Compare | None,
@@ -501,19 +450,7 @@ class ConsumeQueues:
     ) -> None:
         """Compare with the files instead of writing blindly, until called with None."""
         self._compare, self._first_seen = compare, first_seen
-        verifying = compare is not None
-        self._large_bytes = VERIFY_BYTES if verifying else PENDING_BYTES
-        self._all_bytes = VERIFY_BYTES_ALL if verifying else PENDING_BYTES_ALL
-
-    def mark_unsynced(self, paths: Iterable[str]) -> None:
-        with self.lock:
-            self._unsynced.update(paths)
-
-    def forget_files(self, paths: Iterable[str]) -> None:
-        """Remove files and forget that they were to be synced."""
-        for path in paths:
-            self.files.remove(path, missing_ok=True)
-            self._unsynced.discard(path)
+        self.gather(large=compare is not None)
 
 
 def _value(column: Ints, number: int) -> int:

@@ -1,4 +1,4 @@
-"""ConsumeQueueExt: tag, store time and filter bitmap of each message, beside its queue (spec 4.6).
+"""ConsumeQueueExt: tag, store time and filter bitmap of each message, beside its queue.
 
 With `enableConsumeQueueExt` the third field of a queue unit is not the tag hash but the address of an
 ext unit. Ext units are gathered in memory and written like queue units, before the queue units that
@@ -245,7 +245,7 @@ def _scan_end(data: bytes) -> int:
 
 
 def recover_ext(ext: ExtQueues, queues: ConsumeQueues, numbers: Iterable[int]) -> None:
-    """Load the ext ends of these queues and cut what no queue unit points to (spec 4.4)."""
+    """Load the ext ends of these queues and cut what no queue unit points to."""
     for number in numbers:
         ext.load_queue(number)
         if ext.end(number):

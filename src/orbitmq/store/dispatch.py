@@ -161,8 +161,12 @@ class Dispatcher:
         numbers = self._names.table.resolve(chunk.buffer, rows)
         unknown = (numbers < 0) & (rows["marks"] & Mark.NO_UNIT == 0)
         if unknown.any():
+            added: dict[tuple[bytes, int], int] = {}  # a first chunk is full of new queues
             for row in np.flatnonzero(unknown).tolist():
-                numbers[row] = self._add_queue(_topic(chunk, row), int(rows["queue_id"][row]))
+                queue = _topic(chunk, row), int(rows["queue_id"][row])
+                if queue not in added:
+                    added[queue] = self._add_queue(*queue)
+                numbers[row] = added[queue]
         return numbers
 
     def _add_queue(self, topic: bytes, queue_id: int) -> int:
@@ -223,7 +227,7 @@ class Dispatcher:
         return note if adoption is not None else replace
 
     def _dispatch_to_many(self, chunk: Chunk, row: int) -> None:
-        """Add the units of a light message queue record (spec 2.10)."""
+        """Add the units of a light message queue record."""
         record = chunk.rows[row]
         topic = _topic(chunk, row).decode("utf-8", "replace")
         if topic == SCHEDULE_TOPIC or topic.startswith((RETRY_PREFIX, _SYSTEM_TOPIC_PREFIX)):

@@ -7,11 +7,12 @@ between leaves the last snapshot valid: what it does not know is dispatched agai
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from orbitmq.clock import Clock
-from orbitmq.errors import StoreError
+from orbitmq.errors import StoreError, StoreFailedError, StoreIOError
 from orbitmq.format.checkpoint import Extension
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.dispatch import Dispatcher
@@ -69,6 +70,7 @@ class QueueFlusher:
         self._schedule = schedule if schedule is not None else FlushSchedule()
         self._schedule.last_round_ms = self._schedule.last_thorough_ms = clock.monotonic_ms()
         self._lock = threading.Lock()  # one round at a time
+        self._sync_failure: StoreFailedError | None = None
 
     def tick(self) -> bool:
         """Do what is due by the clock; return whether anything was."""
@@ -76,16 +78,36 @@ class QueueFlusher:
             least_pages = self._schedule.due(self._clock.monotonic_ms())
             if least_pages is None:
                 return False
-            if least_pages == THOROUGH:
-                self._flush_thoroughly()
-            else:
-                self._flush_round(least_pages)
+            with self._no_sync_after_a_failed_one():
+                if least_pages == THOROUGH:
+                    self._flush_thoroughly()
+                else:
+                    self._flush_round(least_pages)
             return True
 
     def flush_all(self) -> None:
         """Flush everything now and write snapshot and checkpoint."""
-        with self._lock:
+        with self._lock, self._no_sync_after_a_failed_one():
             self._flush_thoroughly()
+
+    @contextmanager
+    def _no_sync_after_a_failed_one(self) -> Iterator[None]:
+        """Let no snapshot be written any more once a sync has failed.
+
+        A second sync may succeed although the pages of the first are lost. The last snapshot knows
+        nothing of them, so after a restart everything since then is dispatched again.
+        """
+        if self._sync_failure is not None:
+            raise self._sync_failure
+        try:
+            yield
+        except StoreIOError as error:
+            if error.operation.startswith("sync"):
+                step = "Look at the disk (`dmesg`), then start the store again."
+                self._sync_failure = StoreFailedError(
+                    error.path, f"a {error.operation} failed", step
+                )
+            raise
 
     def close(self) -> None:
         """Do the same for the last time; try again twice if it fails, as RocketMQ does."""
@@ -94,7 +116,7 @@ class QueueFlusher:
                 self.flush_all()
             except StoreError as error:
                 log.warning("flush of the queues at close, try %d: %s", attempt, error)
-                if attempt == CLOSE_TRIES:
+                if attempt == CLOSE_TRIES or self._sync_failure is not None:
                     raise
             else:
                 return

@@ -5,7 +5,7 @@ Invariants:
   entries are in log order, over all files
   end_log_offset is the record of the newest entry; a record at or before it is never inserted again
 
-(The Java store inserts the very last indexed record a second time when it is dispatched again, spec 5.3.
+(The Java store inserts the very last indexed record a second time when it is dispatched again.
 Here a record is inserted whole or not at all, so there is no reason to.)
 """
 
@@ -204,7 +204,7 @@ class IndexFiles:
     # --- looking up ---
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Return log offsets of records with this key, newest first (spec 5.5).
+        """Return log offsets of records with this key, newest first.
 
         Keys with the same hash are found too, of other topics as well.
         """

@@ -60,6 +60,8 @@ def load_index_states(
     """
     on_disk = {name: path for name, path, size in index.list_files() if _fits(index, size)}
     wanted = list(states)
+    if on_disk and not wanted:
+        return False  # the snapshot was taken while the index was switched off
     while wanted and wanted[0].name not in on_disk and wanted[0].end_log_offset < log_min:
         wanted.pop(0)
     if any(state.name not in on_disk for state in wanted):

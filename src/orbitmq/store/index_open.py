@@ -126,7 +126,7 @@ class OpenIndex:
         return ENTRY.unpack(data)
 
     def chain(self, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-        """Follow a key's chain, newest first; hash matches only (spec 5.5)."""
+        """Follow a key's chain, newest first; hash matches only."""
         found: list[int] = []
         file_begin_ms, next_item = int(self.state[0]), self.next_item
         number = int(self.slots[key_hash % len(self.slots)])

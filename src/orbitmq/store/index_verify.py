@@ -7,7 +7,7 @@ they are written anew.
 
 Not a contradiction:
   entries of records before the log's first segment   they lead nowhere, but nothing proves them wrong
-  the keys of the last record a second time           the Java store does that after a crash (spec 5.3)
+  the keys of the last record a second time           the Java store does that after a crash
 """
 
 from dataclasses import dataclass, field

@@ -131,7 +131,12 @@ class MappedFile:
         """Return a view of these bytes, or None if they are not all readable."""
         if position < 0 or length < 0 or position + length > self.readable or self._closed:
             return None
-        return self.view[position : position + length]
+        try:
+            return self.view[position : position + length]
+        except StoreError:
+            if self._closed:  # removed a moment ago
+                return None
+            raise
 
     def _open(self, *, writable: bool) -> None:
         if self._closed:

@@ -118,7 +118,7 @@ class _Opening:
         queue_flusher.generation = report.generation
         if report.adopted or report.records or report.changed_log:
             # So that a crash right after this does not mean reading all of it again.
-            checkpoint.update(physic_ms=report.last_store_ms)
+            checkpoint.update(physic_ms=max(0, report.last_store_ms))
             queue_flusher.flush_all()
         return StoreParts(
             lock=self._lock,

@@ -1,4 +1,4 @@
-"""Find messages by key and store time (spec 5.6)."""
+"""Find messages by key and store time."""
 
 from collections.abc import Iterator
 from typing import Final

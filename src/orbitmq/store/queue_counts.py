@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ from orbitmq.store.replay import LogStop, ReplayState, replay
 
 Queue = tuple[bytes, int]
 """Topic and queue id."""
+
+UNSEEN: Final = -1
 
 
 class QueueCounts:
@@ -30,7 +33,8 @@ class QueueCounts:
         self._at = start
         self._table = kernels.queue_table()
         self._names: list[Queue] = []
-        self._next = np.zeros(64, dtype=np.int64)
+        self._next = np.full(64, UNSEEN, dtype=np.int64)
+        self._doubtful = self._next.copy()  # behind each queue's last record, whatever its number
         for (topic, queue_id), next_offset in known.items():
             self.set_next(topic, queue_id, next_offset)
 
@@ -48,30 +52,59 @@ class QueueCounts:
         self._at = max(self._at, log_offset)
 
     def add(self, chunk: Chunk) -> None:
+        """Count the records of a chunk.
+
+        A number that does not continue its queue counts only when the next record of that queue goes
+        on from it. No checksum covers a header: one wrong number must not make all that follow look
+        like bytes of an earlier life. (A topic that was deleted and made again does start over.)
+        """
         rows = chunk.rows[chunk.rows["marks"] & Mark.NO_UNIT == 0]
+        if not len(rows):
+            return
         numbers = resolve_all(self._table, self._names, chunk.buffer, rows)
         self._grow()
-        # Of several rows of one queue the last one counts: a topic that was deleted and made again
-        # starts over, and its queues have what was written last.
-        self._next[numbers] = rows["queue_offset"] + rows["batch_count"]
+        order = np.argsort(numbers, kind="stable")
+        numbers, rows = numbers[order], rows[order]
+        ends = rows["queue_offset"] + rows["batch_count"]
+        first = np.ones(len(rows), dtype=bool)
+        first[1:] = numbers[1:] != numbers[:-1]
+        expected = np.concatenate(([0], ends[:-1]))
+        starts = numbers[first]
+        expected[first] = self._doubtful[starts]
+        follows = rows["queue_offset"] == expected
+        follows[first] |= rows["queue_offset"][first] == self._next[starts]
+        # A queue's very first number is believed at once only if it is what queues start with.
+        follows[first] |= (self._next[starts] == UNSEEN) & (rows["queue_offset"][first] == 0)
+        # Of several rows of one queue the last assignment stays.
+        self._next[numbers[follows]] = ends[follows]
+        self._doubtful[numbers] = ends
 
     def set_next(self, topic: bytes, queue_id: int, next_offset: int) -> None:
         number = self._table.add(topic, queue_id)
         if number == len(self._names):
             self._names.append((topic, queue_id))
             self._grow()
-        self._next[number] = next_offset
+        self._next[number] = self._doubtful[number] = next_offset
 
     def next_offset(self, topic: bytes, queue_id: int) -> int | None:
-        """Return the queue offset that comes next, None for a queue that was never seen."""
+        """Return the queue offset that comes next, None if that is not known for sure."""
         number = self._table.find(topic, queue_id)
-        return int(self._next[number]) if number >= 0 else None
+        known = int(self._next[number]) if number >= 0 else UNSEEN
+        return known if known != UNSEEN else None
+
+    def likely_next(self, topic: bytes, queue_id: int) -> int | None:
+        """Return the same; what a single record says will do."""
+        known = self.next_offset(topic, queue_id)
+        number = self._table.find(topic, queue_id)
+        if known is not None or number < 0 or self._doubtful[number] == UNSEEN:
+            return known
+        return int(self._doubtful[number])
 
     def _grow(self) -> None:
         if len(self._names) > len(self._next):
-            grown = np.zeros(2 * len(self._names), dtype=np.int64)
-            grown[: len(self._next)] = self._next
-            self._next = grown
+            more = np.full(2 * len(self._names) - len(self._next), UNSEEN, dtype=np.int64)
+            self._next = np.concatenate((self._next, more))
+            self._doubtful = np.concatenate((self._doubtful, more))
 
 
 def resolve_all(
@@ -82,10 +115,13 @@ def resolve_all(
     unknown = rows[numbers < 0]
     if not len(unknown):
         return numbers
+    seen: set[Queue] = set()  # calls of the table are dear, and a first chunk is full of new queues
     for at, length, queue_id in unknown[["topic_at", "topic_length", "queue_id"]].tolist():
         queue = (buffer[at : at + length].tobytes(), queue_id)
-        if table.add(*queue) == len(names):
-            names.append(queue)
+        if queue not in seen:
+            seen.add(queue)
+            if table.add(*queue) == len(names):
+                names.append(queue)
     return table.resolve(buffer, rows)
 
 

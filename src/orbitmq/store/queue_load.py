@@ -1,6 +1,6 @@
 """Bring the consume queues of a store into memory: from the snapshot, or from the files alone.
 
-From the files means RocketMQ's own rule (spec 4.4): start at the third-last file, go on while units are
+From the files means RocketMQ's own rule: start at the third-last file, go on while units are
 valid, and cut what lies behind the first invalid one.
 """
 

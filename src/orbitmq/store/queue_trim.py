@@ -39,7 +39,7 @@ def truncate_to(queues: ConsumeQueues, log_offset: int) -> int:
 def correct_min(queues: ConsumeQueues, log_min: int) -> None:
     """Move each queue's min offset to its first unit whose record is still in the log.
 
-    A queue without any keeps its numbering: its min becomes its next offset (spec 4.3).
+    A queue without any keeps its numbering: its min becomes its next offset.
     """
     state = queues.state
     if log_min <= 0:

@@ -23,13 +23,13 @@ from orbitmq.errors import io_error
 from orbitmq.files.layout import QueueKind
 from orbitmq.files.listing import OnProblem, QueueFiles, raise_problem
 from orbitmq.format.cq_ext_unit import ADDRESS_MAX
-from orbitmq.format.cq_unit import PADDING, PADDING_SIZE, UNIT, UNIT_BYTES, UNIT_DTYPE
+from orbitmq.format.cq_unit import PADDING, PADDING_SIZE, UNIT_BYTES, UNIT_DTYPE
 from orbitmq.store.consume_queue import ConsumeQueues
 from orbitmq.store.cq_ext import ExtQueues
 from orbitmq.store.queue_load import load_queue
 from orbitmq.store.queue_trim import cut_files, cut_queue, end_before, first_unit, list_bases
 
-_READ_BYTES: Final = 1 << 20
+_READ_BYTES: Final = 50_000 * UNIT_BYTES
 
 
 @dataclass(slots=True)
@@ -284,22 +284,25 @@ def _units_behind(path: str, position: int) -> int:
 def _count_units(fd: int, position: int) -> int:
     length, count = os.fstat(fd).st_size, 0
     while position < length:
-        position = _next_data(fd, position, length)
-        data = os.pread(fd, _READ_BYTES // UNIT_BYTES * UNIT_BYTES, position)
+        position, end = _next_data(fd, position, length)
+        data = os.pread(fd, min(end - position, _READ_BYTES), position)
         whole = len(data) // UNIT_BYTES * UNIT_BYTES
         if not whole:
             break
-        units = np.frombuffer(data, np.uint8, whole).reshape(-1, UNIT_BYTES)
-        count += int(units.any(axis=1).sum())
+        if data.strip(b"\0"):
+            units = np.frombuffer(data, np.uint8, whole).reshape(-1, UNIT_BYTES)
+            count += int(units.any(axis=1).sum())
         position += whole
     return count
 
 
-def _next_data(fd: int, position: int, length: int) -> int:
-    """Return the unit from which on there may be data: a hole of the file is skipped."""
+def _next_data(fd: int, position: int, length: int) -> tuple[int, int]:
+    """Return the next range of whole units that may hold data; holes of the file are skipped."""
     try:
         data_at = os.lseek(fd, position, os.SEEK_DATA)
+        hole_at = os.lseek(fd, data_at, os.SEEK_HOLE)
     except OSError as cause:
         # No data from here on; a file system that cannot tell has to be read.
-        return length if cause.errno == errno.ENXIO else position
-    return max(position, data_at // UNIT.size * UNIT.size)
+        return (length, length) if cause.errno == errno.ENXIO else (position, length)
+    start = max(position, data_at // UNIT_BYTES * UNIT_BYTES)
+    return start, min(-(-hole_at // UNIT_BYTES) * UNIT_BYTES, length)

@@ -1,4 +1,4 @@
-"""Read messages of a queue from a queue offset on: the broker's pull (spec 11.1).
+"""Read messages of a queue from a queue offset on: the broker's pull.
 
 Records are not decoded: the answer holds slices of the mapped log, in queue order.
 """

@@ -116,6 +116,7 @@ class _Rebuild:
             dispatcher = make_dispatcher(
                 self._config, self._work, files, self._disk, self._kernels, self._clock
             )
+            dispatcher.queues.gather(large=True)
             result = self._dispatch(dispatcher)
             self._sync(dispatcher)
             known = self._keep_expired_queues(dispatcher)

@@ -33,10 +33,15 @@ class WalkResult:
 
     end_offset: int
     records: int = 0
-    last_store_ms: int = -1
+    recent_ms: tuple[int, ...] = ()  # store times of the last three good records
     last_row: tuple[int, int, int] | None = None  # log offset; position and length of properties
     repairs: list[Repair] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+
+    @property
+    def last_store_ms(self) -> int:
+        """The store time of the last good record, -1 if there was none."""
+        return self.recent_ms[-1] if self.recent_ms else -1
 
 
 def plan_recovery(log: LogView, start: int, options: WalkOptions) -> Plan:
@@ -74,7 +79,7 @@ class _Walk:
             state = ReplayState(at)
             yield from self._good(at, state)
             self._result.end_offset = state.at
-            repair = places.examine(state.at, state.stop, self._result.last_store_ms)
+            repair = places.examine(state.at, state.stop, self._result.recent_ms)
             if repair is None:
                 return
             self._result.repairs.append(repair)
@@ -117,7 +122,7 @@ class _Walk:
     def _counted(self, chunk: Chunk) -> Chunk:
         rows = chunk.rows
         self._result.records += len(rows)
-        self._result.last_store_ms = int(rows["store_ms"][-1])
+        self._result.recent_ms = (*self._result.recent_ms, *rows["store_ms"][-3:].tolist())[-3:]
         last = rows[["log_offset", "properties_at", "properties_length"]][-1]
         self._result.last_row = tuple(last.tolist())
         wrong = rows[rows["marks"] & Mark.OFFSET_WRONG != 0]

@@ -1,4 +1,4 @@
-"""Subscriptions by tag, as the broker checks them: by hash, at the queue unit (spec 11.3)."""
+"""Subscriptions by tag, as the broker checks them: by hash, at the queue unit."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol

@@ -1,4 +1,4 @@
-"""Find a queue offset by store time (spec 4.5).
+"""Find a queue offset by store time.
 
 The store time is not in the queue: it is read from the record. So first the file is chosen by the times
 of its first and last unit, then the unit by halving. Answers are RocketMQ's, odd ones included; a queue

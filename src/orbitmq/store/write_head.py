@@ -2,10 +2,13 @@
 
 A record's first eight bytes (size and magic) are written last: the process may be killed while it
 copies, at a page fault for example, and whoever finds a size and a magic then finds a whole record.
-The body's CRC alone would not tell, because it does not cover the properties.
+The body's CRC alone would not tell, because it does not cover the properties. Of several records that
+are copied together, all get these bytes afterwards, in order: a record further on that could already be
+recognised would look like one behind a damaged place.
 """
 
 import mmap
+from collections.abc import Sequence
 from typing import Final
 
 from orbitmq.errors import StoreError
@@ -20,6 +23,7 @@ from orbitmq.units import MiB
 
 PREFIX: Final = BLANK  # size and magic: the first two fields of a record too
 PREFIX_BYTES: Final = 8
+_NO_PREFIX: Final = bytes(PREFIX_BYTES)
 
 _READY_BYTES: Final = 4 * MiB  # pages ahead of the write position are made ready in such steps
 
@@ -56,16 +60,29 @@ class WriteHead:
         """Let go of the segment; the next record needs `make_room`."""
         self.segment, self.target, self.limit = None, None, -1
 
-    def write(self, records: bytes) -> None:
-        """Copy whole records to the write position; there is room for them."""
-        if not records:
+    def write(self, record: bytes) -> None:
+        """Copy a record to the write position; there is room for it."""
+        size, magic = PREFIX.unpack_from(record)
+        hidden = _NO_PREFIX + record[PREFIX_BYTES:]
+        self.write_many(hidden, [(self.position, size, magic)])
+
+    def write_many(
+        self, hidden: bytes | bytearray, prefixes: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """Copy records to the write position; there is room for them.
+
+        They have zeros in place of size and magic: these come from `prefixes`, with the position of each.
+        """
+        if not hidden:
             return
         target, position = self.target, self.position
         assert target is not None
         assert self.segment is not None
-        end = position + len(records)
-        target[position + PREFIX_BYTES : end] = memoryview(records)[PREFIX_BYTES:]
-        target[position : position + PREFIX_BYTES] = records[:PREFIX_BYTES]
+        end = position + len(hidden)
+        target[position:end] = hidden
+        show = PREFIX.pack_into
+        for at, size, magic in prefixes:
+            show(target, at, size, magic)
         self.position = self.segment.written = end
         self.written_offset = self.base + end
 
