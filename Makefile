@@ -72,5 +72,5 @@ bench: $(READY) ## the store's figures, beside the Java store's where Java is th
 	$(BIN)/python bench/bench_store.py
 
 clean: ## remove what the recipes made
-	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info tests/compat/java/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

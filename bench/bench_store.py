@@ -125,7 +125,7 @@ def part_open(root: Path, size: Size, *, warm: int = 0) -> Row:
         compiled()
     start = time.perf_counter()
     with MessageStore.open(_config(root, size)) as store:
-        store.wait_dispatched(timeout=600)
+        _require(store.wait_dispatched(timeout=600), "dispatch does not keep up")
         seconds, ready = time.perf_counter() - start, harness.process_age()
         _require_units(store, size.recovery_count)
         log_bytes = store.max_log_offset - store.min_log_offset
@@ -212,8 +212,9 @@ def _append(store: MessageStore, numbers: range, queues: int, batch: int) -> flo
         good = sum([append(request).status is ok for request in made])
     else:
         good = sum(result.status is ok for group in groups for result in store.append_many(group))
-    store.wait_dispatched(timeout=60)
+    dispatched = store.wait_dispatched(timeout=60)
     seconds = time.perf_counter() - start
+    _require(dispatched, "dispatch does not keep up")
     _require(good == len(made), f"{len(made) - good} of {len(made)} appends were refused")
     return seconds
 

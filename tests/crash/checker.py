@@ -57,12 +57,18 @@ class History:
 
 
 def check_after_crash(
-    config: StoreConfig, history: History, *, may_lose: bool = False, may_fill: bool = False
+    config: StoreConfig,
+    history: History,
+    *,
+    cleaned: bool = False,
+    may_lose: bool = False,
+    may_fill: bool = False,
 ) -> None:
     """Open the store and compare it with what its writer was told; raise AssertionError if they differ.
 
-    `may_lose`: the transient pool is in use. `may_fill`: after a power cut, a record that nobody was
-    told of can be missing between others; a filler then stands in its place.
+    `cleaned`: the writer deleted old segments. `may_lose`: the transient pool is in use. `may_fill`:
+    after a power cut, a record that nobody was told of can be missing between others; a filler then
+    stands in its place.
     """
     with MessageStore.open(config) as store:
         store.wait_dispatched(timeout=10)
@@ -70,6 +76,9 @@ def check_after_crash(
         records = read_log(config, start, end)
         if may_lose:
             history.forget_lost(end)
+        # Only old segments may be gone, and never the last one.
+        assert start == 0 or cleaned
+        assert start <= max((ack.log_offset for ack in history.acked.values()), default=end)
         _require_content(records, history, may_tear=may_fill)
         _require_acknowledged(records, history, start)
         _require_queues(store, records)

@@ -37,14 +37,15 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(
     root = tmp_path / "store"
     kills = min(KILLS_PER_STORE, ROUNDS - store_number * KILLS_PER_STORE)
 
+    allowed = {"cleaned": clean, "may_lose": mode == "pool"}
     for life in range(kills):
         live_and_die(server, root, chance, history, life, mode=mode, clean=clean)
         # Sometimes a copy is checked, so that the next writer itself must recover what this one left.
         looked_at = root if chance.random() < 0.5 else _copy(root, tmp_path / "copy")
         if looked_at.exists():
-            check_after_crash(config(looked_at, mode), history, may_lose=mode == "pool")
+            check_after_crash(config(looked_at, mode), history, **allowed)
 
-    check_after_crash(config(root, mode), history, may_lose=mode == "pool")
+    check_after_crash(config(root, mode), history, **allowed)
     require_equal_to_rebuild(config(root, mode), tmp_path / "rebuilt")
 
 

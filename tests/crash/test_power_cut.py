@@ -42,6 +42,7 @@ def test_sync_flush_survives_a_power_cut(
     history = History(seed=1000 + store_number)
     root = tmp_path / "store-0"
     root.mkdir()
+    clean = store_number % 2 == 1
     cuts = min(CUTS_PER_STORE, ROUNDS - store_number * CUTS_PER_STORE)
 
     for life in range(cuts):
@@ -49,13 +50,13 @@ def test_sync_flush_survives_a_power_cut(
         PowerCutDisk(
             root, shadow=shadow
         )  # takes what is there as durable; the writer goes on from it
-        options = {"mode": "sync", "clean": store_number % 2 == 1, "shadow": str(shadow)}
+        options = {"mode": "sync", "clean": clean, "shadow": str(shadow)}
         live_and_die(server, root, chance, history, life, **options)
         after = tmp_path / f"store-{life + 1}"
         power_cut(root, shadow, after, seed=chance.randrange(2**32))
         # The next life goes on with what the disk kept; what we see opening a copy must be right too.
         copy = shutil.copytree(after, tmp_path / f"copy-{life}")
-        check_after_crash(config(copy, "sync"), history, may_fill=True)
+        check_after_crash(config(copy, "sync"), history, cleaned=clean, may_fill=True)
         root = after
 
 

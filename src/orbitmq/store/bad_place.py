@@ -28,6 +28,12 @@ from orbitmq.store.lost_records import (
 from orbitmq.store.queue_counts import Queue, QueueCounts, first_offsets, next_record
 from orbitmq.store.recovery_plan import Repair, RepairKind, WalkOptions
 from orbitmq.store.replay import LogStop
+from orbitmq.units import MiB
+
+LOOKS_FAR: Final = 32
+LOOK_BYTES: Final = 256 * MiB
+"""For so many places the whole log behind them is read for what their queues go on with, for more only
+this much: a log with a thousand bad places must not be read a thousand times."""
 
 _KEPT_PROPERTIES: Final = (Property.MULTI_DISPATCH, Property.MULTI_QUEUE_OFFSET)
 _BLANK_MAGIC_BYTES: Final = BLANK.pack(0, BLANK_MAGIC)[4:]
@@ -52,6 +58,7 @@ class BadPlaces:
         self._log = log
         self._options = options
         self._counts = counts
+        self._looks = 0  # how often the log behind a place was read for its queue offsets
 
     def examine(self, at: int, stop: LogStop, recent_ms: Sequence[int]) -> Repair | None:
         """Return what to do at `at`, where no valid record lies; None: the log just ends there.
@@ -191,7 +198,10 @@ class BadPlaces:
         elsewhere = self._placed_later(place)
         room = _size(place) - sum(lost.size for lost in found)
         missing: list[LostRecord] = []
-        firsts = first_offsets(self._log, place.goes_on_at, self._options.kernels)
+        start = place.goes_on_at
+        end = self._log.max_offset if self._looks < LOOKS_FAR else start + LOOK_BYTES
+        self._looks += 1
+        firsts = first_offsets(self._log, start, end, self._options.kernels)
         for queue, first in sorted(firsts.items()):
             before = self._counts.likely_next(*queue)
             if before is None or not _is_topic(queue[0]):

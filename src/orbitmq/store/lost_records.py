@@ -123,13 +123,19 @@ def arrange(
 
 
 def _without_overlaps(start: int, end: int, known: list[LostRecord]) -> list[LostRecord]:
+    """Return those whose places can all be right: inside, apart, and in the order of their queues."""
     kept: list[LostRecord] = []
+    last: dict[Queue, int] = {}
     at = start
     for record in sorted(known, key=lambda record: record.start):
         least = record_size(0, len(record.topic), 0, version=topic_version(record.topic))
-        if record.start >= at and record.end <= end and record.size >= least:
+        fits = record.start >= at and record.end <= end and record.size >= least
+        follows = not record.has_unit or record.queue_offset > last.get(record.queue, -1)
+        if fits and follows:
             kept.append(record)
             at = record.end
+            if record.has_unit:
+                last[record.queue] = record.queue_offset
     return kept
 
 

@@ -125,11 +125,13 @@ def resolve_all(
     return table.resolve(buffer, rows)
 
 
-def first_offsets(log: LogView, start: int, kernels: Kernels) -> dict[Queue, int]:
-    """Return the first queue offset of each queue from `start` on, past any bad place."""
+def first_offsets(log: LogView, start: int, end: int, kernels: Kernels) -> dict[Queue, int]:
+    """Return the first queue offset of each queue from `start` to about `end`, past any bad place."""
     found: dict[Queue, int] = {}
     table, names = kernels.queue_table(), list[Queue]()
     for chunk in _all_chunks(log, start, kernels):
+        if chunk.rows["log_offset"][0] >= end:
+            break
         rows = chunk.rows[chunk.rows["marks"] & Mark.NO_UNIT == 0]
         numbers = resolve_all(table, names, chunk.buffer, rows)
         first_numbers, first_rows = np.unique(numbers, return_index=True)
