@@ -76,7 +76,9 @@ class SegmentAllocator:
         with self._condition:
             if self._thread is not None:
                 # Not here while the thread makes its successor: a kill in between would leave a gap.
-                self._condition.wait_for(lambda: not self._awaits(base_offset), self._wait_ms / 1000)
+                self._condition.wait_for(
+                    lambda: not self._awaits(base_offset), self._wait_ms / 1000
+                )
             if self._making == base_offset:
                 step = "Look at the disk: it takes seconds to reserve a segment."
                 raise StoreError(self._root(), "the next segment is not ready in time", step)
