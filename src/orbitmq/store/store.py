@@ -36,7 +36,6 @@ from orbitmq.store.flags import RunningFlags
 from orbitmq.store.flush import GroupCommit
 from orbitmq.store.opening import StoreParts, Surroundings, open_parts
 from orbitmq.store.query import COUNT_MAX, TIME_MAX, KeyQuery
-from orbitmq.store.queue_trim import delete_topic
 from orbitmq.store.read import TOTAL_BYTES_MAX, GetResult, QueueReader, ReadLimits
 from orbitmq.store.statistics import StoreStatistics, snapshot
 from orbitmq.store.tag_filter import MessageFilter, TagFilter
@@ -357,8 +356,7 @@ class MessageStore:
         self._dispatch.dispatch_now()  # else its last records would make the queues anew
         with dispatcher.lock:
             self._log.appender.remove_topic(topic)
-            delete_topic(dispatcher.queues, topic, disk)
-            dispatcher.batch_queues.delete_topic(topic, disk)
+            dispatcher.delete_topic(topic, disk)
         # The last snapshot still names those queues: after a crash they would be taken for lost.
         self._background.flush_queues()
 
