@@ -21,7 +21,7 @@ from harness import Line, Row, run_java, run_part, scratch
 from orbitmq.format.kernels import compiled
 from orbitmq.message import AppendStatus
 from orbitmq.store.config import FlushMode, StoreConfig
-from orbitmq.store.rebuild import rebuild_store
+from orbitmq.store.offline.rebuild import rebuild_store
 from orbitmq.store.store import MessageStore
 from orbitmq.units import MiB
 

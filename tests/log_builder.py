@@ -8,7 +8,7 @@ import numpy as np
 from orbitmq.format.properties import encode_properties
 from orbitmq.format.record import BLANK_BYTES, encode_blank, encode_record
 from orbitmq.message import AppendRequest, Host
-from orbitmq.store.log_view import LogView, SegmentView
+from orbitmq.store.recovery.log_view import LogView, SegmentView
 
 HOST = Host(b"\x7f\x00\x00\x01", 10911)
 FIRST_MS = 1_700_000_000_000

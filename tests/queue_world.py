@@ -18,15 +18,15 @@ from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
 from orbitmq.format.record import encode_blank, encode_record
 from orbitmq.message import LOOPBACK, AppendRequest, Property, QueueType, SysFlag
-from orbitmq.store.batch_queue import BatchQueues
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.consume_queue import ConsumeQueues
-from orbitmq.store.cq_ext import ExtQueues
 from orbitmq.store.dispatch import AdoptionReport, Chunk, Dispatcher
 from orbitmq.store.dispatch_service import DispatchService
-from orbitmq.store.index import IndexFiles
-from orbitmq.store.query import KeyQuery
-from orbitmq.store.queue_names import QueueNames
+from orbitmq.store.index.index_files import IndexFiles
+from orbitmq.store.index.key_query import KeyQuery
+from orbitmq.store.queues.batch_queue import BatchQueues
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.cq_ext import ExtQueues
+from orbitmq.store.queues.queue_names import QueueNames
 from orbitmq.store.read import QueueReader
 
 BATCH_TOPIC = "BatchT"

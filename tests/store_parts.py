@@ -8,12 +8,12 @@ from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import plain
 from orbitmq.format.record import Record, decode_record
 from orbitmq.message import QueueType
-from orbitmq.store.append_rules import AppendRules, TopicTypes
-from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.flags import RunningFlags
-from orbitmq.store.flush import LogFlusher
-from orbitmq.store.segment_list import SegmentList
+from orbitmq.store.log.append_rules import AppendRules, TopicTypes
+from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.log.flush import LogFlusher
+from orbitmq.store.log.segment_list import SegmentList
 from orbitmq.store.statistics import Counters
 from orbitmq.testing.fake_clock import FakeClock
 

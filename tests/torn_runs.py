@@ -12,10 +12,10 @@ from pathlib import Path
 from golden_stores import Row, damage, settings, torn_results, torn_variant, torn_variants, unpack
 from orbitmq.format.kernels import plain
 from orbitmq.format.record import Record, decode_record
-from orbitmq.store.adopt import RecoveryReport
-from orbitmq.store.check import CheckReport, check_store
-from orbitmq.store.check_facts import index_headers
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.offline.check import CheckReport, check_store
+from orbitmq.store.offline.check_facts import index_headers
+from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.store import MessageStore
 
 

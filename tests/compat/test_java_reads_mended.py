@@ -8,7 +8,7 @@ import pytest
 from compat.java_store import JavaView, needs_java, read_store
 from golden_stores import rows, settings, unpack
 from orbitmq.format.kernels import plain
-from orbitmq.store.repair import repair_store
+from orbitmq.store.offline.repair import repair_store
 from orbitmq.store.store import MessageStore
 from torn_runs import config_of, damaged
 

@@ -16,8 +16,8 @@ from crash.workload import FLUSHED, NUMBER, OPENED, Ack, request
 from orbitmq.format.index_file import key_hash
 from orbitmq.format.record import BLANK_MAGIC, Record, decode_record
 from orbitmq.message import SysFlag
-from orbitmq.store.check import check_store
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.offline.check import check_store
 from orbitmq.store.store import MessageStore
 
 Queue = tuple[str, int]

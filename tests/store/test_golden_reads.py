@@ -11,13 +11,13 @@ from orbitmq.format.cq_ext_unit import is_ext_address
 from orbitmq.format.cq_unit import decode_units
 from orbitmq.format.index_file import decode_entry, decode_header, entry_position
 from orbitmq.message import Boundary
-from orbitmq.store.batch_time_search import batch_offset_by_time
-from orbitmq.store.cq_ext import recover_ext
-from orbitmq.store.index_load import load_index_files
-from orbitmq.store.queue_load import load_files
-from orbitmq.store.queue_trim import correct_min
+from orbitmq.store.index.index_load import load_index_files
+from orbitmq.store.queues.batch_time_search import batch_offset_by_time
+from orbitmq.store.queues.cq_ext import recover_ext
+from orbitmq.store.queues.queue_load import load_files
+from orbitmq.store.queues.queue_trim import correct_min
+from orbitmq.store.queues.time_search import offset_by_time
 from orbitmq.store.tag_filter import TagFilter
-from orbitmq.store.time_search import offset_by_time
 from queue_world import World, golden_world, verify_all
 
 # `crashed` answers as it does after recovery, which is not the business of these parts.

@@ -6,7 +6,7 @@ import pytest
 
 from orbitmq.format.record import decode_record
 from orbitmq.message import GetStatus
-from orbitmq.store.queue_trim import delete_before
+from orbitmq.store.queues.queue_trim import delete_before
 from orbitmq.store.read import QueueReader, ReadLimits, is_filler
 from orbitmq.store.tag_filter import TagFilter
 from orbitmq.testing.builders import make_body, make_request

@@ -7,7 +7,7 @@ import pytest
 
 from golden_stores import rows, torn_variant, torn_variants
 from orbitmq.format.record import decode_record
-from orbitmq.store.findings import Kind, Severity
+from orbitmq.store.offline.findings import Kind, Severity
 from orbitmq.store.store import MessageStore
 from torn_runs import Run, config_of, damaged, java, run, table_lines
 

@@ -196,7 +196,7 @@ class Demo:
             self.query_by_key(store)
 
     def check(self) -> None:
-        from orbitmq.store.check import check_store
+        from orbitmq.store.offline.check import check_store
 
         with _Timer() as timer:
             findings = check_store(self.root, load.SETTINGS).findings

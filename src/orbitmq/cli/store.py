@@ -16,7 +16,7 @@ from orbitmq.cli.output import Output, note, print_json, print_lines, progress
 
 if TYPE_CHECKING:
     from orbitmq.settings import Settings
-    from orbitmq.store.offline import Found, OfflineStore, Selection
+    from orbitmq.store.offline.reader import Found, OfflineStore, Selection
 
 app = typer.Typer(help="Look into a store directory, check it and mend it.", no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def stat(
 ) -> None:
     """Show what a store holds: log, topics, index, checkpoint."""
     from orbitmq.cli.store_text import print_stat
-    from orbitmq.store.offline_stat import stat as stat_store
+    from orbitmq.store.offline.stat import stat as stat_store
 
     with _opened(root, config, "reading") as store:
         found = stat_store(store, read_log=scan)
@@ -63,7 +63,7 @@ def check(root: Root, config: Config = None, output: OutputForm = Output.TABLE) 
     Exit code 1 for findings, 4 for a store that cannot be read.
     """
     from orbitmq.cli.store_text import check_value, print_check
-    from orbitmq.store.check import check_store
+    from orbitmq.store.offline.check import check_store
 
     with progress("checking") as show:
         report = check_store(root, _settings(config), progress=show)
@@ -153,7 +153,7 @@ def query(
     The index files are used as far as they reach, the log for the rest.
     """
     from orbitmq.cli.store_text import DUMP_HEADER, dump_json, dump_line
-    from orbitmq.store.offline_query import query as query_store
+    from orbitmq.store.offline.query import query as query_store
 
     selection = _selection(topic, None, start, end)
     with _opened(root, config, "searching") as store:
@@ -176,7 +176,7 @@ def rebuild(
     The old files are kept in the quarantine. A dry run checks them; exit code 1 for findings.
     """
     from orbitmq.cli.mend_text import print_rebuild, rebuild_value
-    from orbitmq.store.rebuild import rebuild_store
+    from orbitmq.store.offline.rebuild import rebuild_store
 
     with progress("checking" if dry_run else "rebuilding") as show:
         report = rebuild_store(root, _settings(config), dry_run=dry_run, progress=show)
@@ -197,7 +197,7 @@ def repair(
     Keeps a copy of all bytes that it cuts or replaces. Exit code 1 if a dry run finds work to do.
     """
     from orbitmq.cli.mend_text import print_repair, repair_value
-    from orbitmq.store.repair import repair_store
+    from orbitmq.store.offline.repair import repair_store
 
     with progress("reading" if dry_run else "repairing") as show:
         report = repair_store(root, _settings(config), dry_run=dry_run, progress=show)
@@ -235,7 +235,7 @@ def _selection(
     topic: str | None, queue: int | None, start: str | None, end: str | None
 ) -> "Selection":
     from orbitmq.clock import SystemClock
-    from orbitmq.store.offline import OFFSET_MAX, Selection
+    from orbitmq.store.offline.reader import OFFSET_MAX, Selection
 
     now_ms = SystemClock().now_ms()
     first, last = bounds.parse_bound(start, now_ms), bounds.parse_bound(end, now_ms)
@@ -251,7 +251,7 @@ def _selection(
 
 @contextmanager
 def _opened(root: Path, config: Path | None, what: str) -> Iterator["OfflineStore"]:
-    from orbitmq.store.offline import OfflineStore
+    from orbitmq.store.offline.reader import OfflineStore
 
     with progress(what) as show:
         store = OfflineStore(root, _settings(config), say=note, progress=show)

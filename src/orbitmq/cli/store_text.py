@@ -13,9 +13,9 @@ from orbitmq.message import Host, Property
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orbitmq.store.check import CheckReport
-    from orbitmq.store.offline import Found
-    from orbitmq.store.offline_stat import StoreStat
+    from orbitmq.store.offline.check import CheckReport
+    from orbitmq.store.offline.reader import Found
+    from orbitmq.store.offline.stat import StoreStat
 
 _COLUMNS = "{:>13}  {:>7}  {:24}  {:>5}  {:>9}  {:29}  {:>6}  {:12}  {}"
 DUMP_HEADER = _COLUMNS.format(

@@ -12,7 +12,7 @@ from orbitmq.errors import StoreError, StoreIOError
 from orbitmq.format import kernels as kernel_sets
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.flags import Flag
-from orbitmq.store.flush import AsyncFlush, CommitRounds, PageSchedule
+from orbitmq.store.log.flush import AsyncFlush, CommitRounds, PageSchedule
 from orbitmq.store.opening import StoreParts
 from orbitmq.store.service import Service
 from orbitmq.units import SECOND_MS

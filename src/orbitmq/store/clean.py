@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 from orbitmq.clock import Clock
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.flags import Flag, RunningFlags
-from orbitmq.store.mapped_file import MappedFile
-from orbitmq.store.segment_list import SegmentList
+from orbitmq.store.log.mapped_file import MappedFile
+from orbitmq.store.log.segment_list import SegmentList
 from orbitmq.store.statistics import Counters
 
 _log = logging.getLogger(__name__)

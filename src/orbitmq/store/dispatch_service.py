@@ -11,7 +11,7 @@ from orbitmq.errors import StoreError
 from orbitmq.format.columns import ScanOptions, ScanResult, Stop
 from orbitmq.format.kernels import Kernels
 from orbitmq.store.dispatch import Chunk, Dispatcher
-from orbitmq.store.log_reader import LogRange, LogReader
+from orbitmq.store.log.log_reader import LogRange, LogReader
 from orbitmq.units import SECOND_MS, MiB
 
 log = logging.getLogger(__name__)

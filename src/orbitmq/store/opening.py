@@ -18,25 +18,25 @@ from orbitmq.files.positioned import FileCache
 from orbitmq.format import kernels as kernel_sets
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.adopt import RecoverOptions, RecoveryReport, recover_store
-from orbitmq.store.append_rules import AppendRules, TopicTypes
-from orbitmq.store.batch_queue import BatchQueues
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.clean import Cleaner, DiskRatio
-from orbitmq.store.commit_log import CommitLog
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.consume_queue import ConsumeQueues
-from orbitmq.store.cq_ext import ExtQueues, trim_ext
 from orbitmq.store.dispatch import Dispatcher, Extra
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.store.flags import Flag, RunningFlags
-from orbitmq.store.flush import LogFlusher
-from orbitmq.store.flush_queues import FlushSchedule, QueueFlusher
-from orbitmq.store.index import IndexFiles
-from orbitmq.store.lost_records import FillStyle
-from orbitmq.store.queue_names import QueueNames
-from orbitmq.store.queue_trim import delete_before
-from orbitmq.store.segment_list import SegmentList
+from orbitmq.store.index.index_files import IndexFiles
+from orbitmq.store.log.append_rules import AppendRules, TopicTypes
+from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.log.flush import LogFlusher
+from orbitmq.store.log.segment_list import SegmentList
+from orbitmq.store.queues.batch_queue import BatchQueues
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.cq_ext import ExtQueues, trim_ext
+from orbitmq.store.queues.flush_queues import FlushSchedule, QueueFlusher
+from orbitmq.store.queues.queue_names import QueueNames
+from orbitmq.store.queues.queue_trim import delete_before
+from orbitmq.store.recovery.adopt import RecoverOptions, RecoveryReport, recover_store
+from orbitmq.store.recovery.lost_records import FillStyle
 from orbitmq.store.snapshot import SnapshotFile
 from orbitmq.store.statistics import Counters
 from orbitmq.store.topic_types import read_topic_types

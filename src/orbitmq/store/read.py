@@ -14,10 +14,10 @@ from orbitmq.format.cq_ext_unit import ADDRESS_MAX
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, UNIT_BYTES
 from orbitmq.format.record import decode_record
 from orbitmq.message import GetStatus, Property
-from orbitmq.store.batch_queue import BatchQueues
-from orbitmq.store.consume_queue import ConsumeQueues
-from orbitmq.store.cq_ext import ExtQueues
-from orbitmq.store.log_reader import LogReader
+from orbitmq.store.log.log_reader import LogReader
+from orbitmq.store.queues.batch_queue import BatchQueues
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.cq_ext import ExtQueues
 from orbitmq.store.tag_filter import MessageFilter
 from orbitmq.units import KiB, MiB
 

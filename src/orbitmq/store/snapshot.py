@@ -20,9 +20,9 @@ from orbitmq.format.snapshot import (
     decode,
     encode_rows,
 )
-from orbitmq.store.consume_queue import QueueCapture
 from orbitmq.store.dispatch import Dispatcher
-from orbitmq.store.queue_names import QueueNames
+from orbitmq.store.queues.consume_queue import QueueCapture
+from orbitmq.store.queues.queue_names import QueueNames
 
 log = logging.getLogger(__name__)
 

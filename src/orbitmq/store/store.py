@@ -22,24 +22,24 @@ from orbitmq.message import (
     GetStatus,
     Property,
 )
-from orbitmq.store.adopt import RecoveryReport
-from orbitmq.store.append_rules import TopicTypes
 from orbitmq.store.background import Background
-from orbitmq.store.batch_queue import BatchQueues
-from orbitmq.store.batch_time_search import batch_offset_by_time
 from orbitmq.store.clean import DiskRatio, disk_ratio
 from orbitmq.store.closing import Closing
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.consume_queue import ConsumeQueues
 from orbitmq.store.dispatch import Extra
 from orbitmq.store.flags import RunningFlags
-from orbitmq.store.flush import GroupCommit
+from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX, KeyQuery
+from orbitmq.store.log.append_rules import TopicTypes
+from orbitmq.store.log.flush import GroupCommit
 from orbitmq.store.opening import StoreParts, Surroundings, open_parts
-from orbitmq.store.query import COUNT_MAX, TIME_MAX, KeyQuery
+from orbitmq.store.queues.batch_queue import BatchQueues
+from orbitmq.store.queues.batch_time_search import batch_offset_by_time
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.time_search import offset_by_time
 from orbitmq.store.read import TOTAL_BYTES_MAX, GetResult, QueueReader, ReadLimits
+from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.statistics import StoreStatistics, snapshot
 from orbitmq.store.tag_filter import MessageFilter, TagFilter
-from orbitmq.store.time_search import offset_by_time
 from orbitmq.units import SECOND_MS
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from orbitmq.errors import StateFileError
 from orbitmq.files.disk import Disk
 from orbitmq.files.state_file import read_state
 from orbitmq.message import QueueType
-from orbitmq.store.append_rules import TopicTypes
+from orbitmq.store.log.append_rules import TopicTypes
 
 _ATTRIBUTE = "queue.type"
 

@@ -1,0 +1,217 @@
+"""What is checked before a message may enter the commit log, and in which form it enters.
+
+The order is RocketMQ's, so that a message with two faults gets the same status from both:
+
+step | check                                                        | status
+   1 | store closed, replica, not writable                          | SERVICE_NOT_AVAILABLE (commit log)
+   2 | topic too long, or not usable as a directory                 | MESSAGE_ILLEGAL
+   3 | no body                                                      | MESSAGE_ILLEGAL
+   4 | append lock held too long                                    | OS_PAGE_CACHE_BUSY (commit log)
+   5 | INNER_NUM without the inner-batch flag, flag without BatchCQ | MESSAGE_ILLEGAL
+   6 | rewriting of delayed messages; timer messages                | WHEEL_TIMER_NOT_ENABLE
+   7 | size of the properties                                       | PROPERTIES_SIZE_EXCEEDED
+   7 | size of body and record                                      | MESSAGE_ILLEGAL
+   8 | no segment to write to                                       | CREATE_MAPPED_FILE_FAILED (commit log)
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from orbitmq.files.listing import topic_name_problem
+from orbitmq.format.properties import decode_properties, find_property
+from orbitmq.format.property_crc import CRC_TAIL_BYTES, ready_for_crc
+from orbitmq.format.record import MAGIC_V1, MAGIC_V2
+from orbitmq.message import (
+    LMQ_PREFIX,
+    PROPERTIES_BYTES_MAX,
+    RETRY_PREFIX,
+    RETRY_TOPIC_BYTES_MAX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TOPIC_BYTES_MAX,
+    AppendRequest,
+    AppendResult,
+    AppendStatus,
+    Property,
+    QueueType,
+    SysFlag,
+)
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.log.delay import delay_level, schedule
+
+TopicTypes = Callable[[str], QueueType]
+
+RECORD_EXTRA_BYTES: Final = 64 * 1024  # a record may exceed maxMessageSize by this much
+RECORD_FIXED_BYTES: Final = (
+    91  # version 1, both hosts IPv4; one more for version 2, 12 per IPv6 host
+)
+
+_TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_TIMER_DONE: Final = "TIMER_OUT_MS"  # the broker's own mark on a message that is due
+_NO_OFFSET_TYPES: Final = (SysFlag.PREPARED, SysFlag.ROLLBACK)
+_SYSTEM_PREFIX: Final = "rmq_sys_"
+
+
+class TopicForm(NamedTuple):
+    """A topic as records hold it."""
+
+    tail: bytes  # length field and name
+    magic: int
+    fixed_bytes: int  # of a record without body and properties, both hosts IPv4
+
+
+class Prepared(NamedTuple):
+    """A message that passed the checks; only offsets and store time are missing."""
+
+    request: AppendRequest  # after rewriting
+    topic: TopicForm
+    sys_flag: int  # host bits set
+    properties: bytes  # without INNER_BASE, INNER_MULTI_QUEUE_OFFSET and the property CRC
+    advance: int  # how far the queue offset advances; 0: the record has none
+    inner_batch: bool = False
+    light_queues: tuple[tuple[str, int], ...] = ()
+
+
+def refuse(status: AppendStatus, reason: str) -> AppendResult:
+    return AppendResult(status, reason=reason)
+
+
+def illegal(reason: str) -> AppendResult:
+    return AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason)
+
+
+class AppendRules:
+    """Checks and rewrites requests. Any thread may use it."""
+
+    def __init__(self, config: StoreConfig, topic_types: TopicTypes) -> None:
+        self._config = config
+        self._topic_types = topic_types
+
+    def topic_form(self, topic: str) -> TopicForm | AppendResult:
+        """Return how records name this topic, or why it is refused."""
+        problem = topic_name_problem(topic)
+        if problem is not None:
+            return illegal(problem)
+        name = topic.encode()
+        if len(name) > TOPIC_BYTES_MAX and not topic.startswith(RETRY_PREFIX):
+            return illegal(f"the topic has {len(name)} bytes, the limit is {TOPIC_BYTES_MAX}")
+        if len(name) > RETRY_TOPIC_BYTES_MAX:
+            return illegal(f"the topic has {len(name)} bytes, the limit is {RETRY_TOPIC_BYTES_MAX}")
+        if len(name) <= TOPIC_BYTES_MAX:
+            return TopicForm(bytes((len(name),)) + name, MAGIC_V1, RECORD_FIXED_BYTES + len(name))
+        if not self._config.auto_version:
+            return illegal("a topic this long needs autoMessageVersionOnTopicLen")
+        tail = len(name).to_bytes(2, "big") + name
+        return TopicForm(tail, MAGIC_V2, RECORD_FIXED_BYTES + 1 + len(name))
+
+    def prepare(self, request: AppendRequest) -> Prepared | AppendResult:
+        """Return the message in the form in which it enters the log, or why it is refused."""
+        form = self.topic_form(request.topic)
+        if isinstance(form, AppendResult):
+            return form
+        body: object = request.body
+        if body is None:
+            return illegal("the message has no body")
+        if request.queue_id < 0:
+            return illegal(f"queue id {request.queue_id} is negative")
+        inner = bool(request.sys_flag & SysFlag.INNER_BATCH)
+        refusal = self._check_inner_batch(request, inner=inner)
+        if refusal is not None:
+            return refusal
+        rewritten = self._rewrite(request)
+        if isinstance(rewritten, AppendResult):
+            return rewritten
+        if rewritten.topic != request.topic:
+            form = self.topic_form(rewritten.topic)
+            if isinstance(form, AppendResult):
+                return form
+        return self._measure(rewritten, form, inner=inner)
+
+    def _check_inner_batch(self, request: AppendRequest, *, inner: bool) -> AppendResult | None:
+        if not inner:
+            if find_property(request.properties, Property.INNER_NUM) is not None:
+                return illegal("property INNER_NUM without the inner-batch flag")
+            return None
+        if self._topic_types(request.topic) is not QueueType.BATCH:
+            return illegal(f"an inner batch needs a topic with queue.type=BatchCQ: {request.topic}")
+        text = find_property(request.properties, Property.INNER_NUM)
+        if text is not None and (not text.isdecimal() or not 1 <= int(text) <= 32767):
+            return illegal(f"INNER_NUM is {text!r}, which is no count of messages")
+        return None
+
+    def _rewrite(self, request: AppendRequest) -> AppendRequest | AppendResult:
+        raw = request.properties
+        if b"DELAY\x01" not in raw and b"TIMER_" not in raw:
+            return request
+        properties = decode_properties(raw)
+        level = delay_level(request, properties)
+        if level > 0:
+            kept = {k: v for k, v in properties.items() if k not in _TIMER_PROPERTIES}
+            return schedule(request, kept, level, self._config.delay_level_max)
+        if request.sys_flag & SysFlag.TRANSACTION in _NO_OFFSET_TYPES:
+            return request
+        timed = next((name for name in _TIMER_PROPERTIES if name in properties), None)
+        if timed is None or request.topic == TIMER_TOPIC or _TIMER_DONE in properties:
+            return request
+        reason = (
+            f"the message asks for a delivery time ({timed}), and this store has no timer wheel"
+        )
+        return refuse(AppendStatus.WHEEL_TIMER_NOT_ENABLE, reason)
+
+    def _measure(
+        self, request: AppendRequest, form: TopicForm, *, inner: bool
+    ) -> Prepared | AppendResult:
+        config = self._config
+        properties = request.properties
+        if config.property_crc:
+            properties = ready_for_crc(properties)
+        light_queues = self._light_queues(request)
+        reserved = CRC_TAIL_BYTES if config.property_crc else 0
+        if len(properties) + reserved > PROPERTIES_BYTES_MAX:
+            reason = (
+                f"the properties have {len(properties)} bytes, the limit is {PROPERTIES_BYTES_MAX}"
+            )
+            return refuse(AppendStatus.PROPERTIES_SIZE_EXCEEDED, reason)
+        if len(request.body) > config.message_bytes_max:
+            return illegal(
+                f"the body has {len(request.body)} bytes, maxMessageSize is {config.message_bytes_max}"
+            )
+        sys_flag, host_bytes = self._host_bits(request)
+        size = form.fixed_bytes + host_bytes + len(request.body) + len(properties) + reserved
+        limit = config.message_bytes_max + (0 if light_queues else RECORD_EXTRA_BYTES)
+        if size > limit:
+            return illegal(f"the record would have {size} bytes, the limit is {limit}")
+        advance = self._offset_count(request, inner=inner)
+        return Prepared(request, form, sys_flag, properties, advance, inner, light_queues)
+
+    def _host_bits(self, request: AppendRequest) -> tuple[int, int]:
+        store_host = request.store_host or self._config.store_host
+        sys_flag = request.sys_flag & ~(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+        extra = 0
+        if len(request.born_host.address) == 16:
+            sys_flag, extra = sys_flag | SysFlag.BORN_HOST_V6, extra + 12
+        if len(store_host.address) == 16:
+            sys_flag, extra = sys_flag | SysFlag.STORE_HOST_V6, extra + 12
+        return int(sys_flag), extra
+
+    def _offset_count(self, request: AppendRequest, *, inner: bool) -> int:
+        if request.sys_flag & SysFlag.TRANSACTION in _NO_OFFSET_TYPES:
+            return 0
+        if not inner:
+            return 1
+        return int(find_property(request.properties, Property.INNER_NUM) or 1)
+
+    def _light_queues(self, request: AppendRequest) -> tuple[tuple[str, int], ...]:
+        """Return the further queues that this message goes to (RocketMQ: LMQ)."""
+        if not (self._config.enable_lmq and self._config.enable_multi_dispatch):
+            return ()
+        topic = request.topic
+        if topic.startswith((RETRY_PREFIX, _SYSTEM_PREFIX)) or topic == SCHEDULE_TOPIC:
+            return ()
+        names = find_property(request.properties, Property.MULTI_DISPATCH)
+        if not names:
+            return ()
+        return tuple(
+            (name, 0 if name.startswith(LMQ_PREFIX) else request.queue_id)
+            for name in names.split(",")
+        )

@@ -1,0 +1,143 @@
+"""Where the appender writes: the segment in use, the position in it, and the step to the next one.
+
+A record's first eight bytes (size and magic) are written last: the process may be killed while it
+copies, at a page fault for example, and whoever finds a size and a magic then finds a whole record.
+The body's CRC alone would not tell, because it does not cover the properties. Of several records that
+are copied together, all get these bytes afterwards, in order: a record further on that could already be
+recognised would look like one behind a damaged place.
+"""
+
+import mmap
+from collections.abc import Sequence
+from typing import Final
+
+from orbitmq.errors import StoreError
+from orbitmq.format.record import BLANK, BLANK_BYTES, BLANK_MAGIC
+from orbitmq.message import AppendResult, AppendStatus
+from orbitmq.store.log.allocate import SegmentAllocator
+from orbitmq.store.log.append_rules import illegal, refuse
+from orbitmq.store.log.mapped_file import MappedFile
+from orbitmq.store.log.segment_list import SegmentList
+from orbitmq.store.log.transient_pool import TransientPool
+from orbitmq.units import MiB
+
+PREFIX: Final = BLANK  # size and magic: the first two fields of a record too
+PREFIX_BYTES: Final = 8
+_NO_PREFIX: Final = bytes(PREFIX_BYTES)
+
+_READY_BYTES: Final = 4 * MiB  # pages ahead of the write position are made ready in such steps
+
+
+class WriteHead:
+    """The end of the log. Guarded by the append lock; anybody may read `written_offset`.
+
+    The attributes are open to the appender, whose fast path writes by itself.
+    """
+
+    def __init__(
+        self, segments: SegmentList, allocator: SegmentAllocator, pool: TransientPool | None
+    ) -> None:
+        self.written_offset = 0
+        self.segment: MappedFile | None = None
+        self.target: mmap.mmap | None = None
+        self.base = 0  # base offset of the segment
+        self.position = 0
+        self.limit = -1  # a record that ends behind this needs `make_room`; -1: there is no segment
+        self._segments, self._allocator, self._pool = segments, allocator, pool
+
+    def resume(self, end_offset: int) -> None:
+        """Go on at `end_offset`, the end of the last segment's data."""
+        self.written_offset = end_offset
+        last = self._segments.last
+        if last is None or last.is_full:
+            self.stop()
+        else:
+            self._use(last)
+        if last is not None:
+            self._allocator.request_after(last.base_offset)
+
+    def stop(self) -> None:
+        """Let go of the segment; the next record needs `make_room`."""
+        self.segment, self.target, self.limit = None, None, -1
+
+    def write(self, record: bytes) -> None:
+        """Copy a record to the write position; there is room for it."""
+        size, magic = PREFIX.unpack_from(record)
+        hidden = _NO_PREFIX + record[PREFIX_BYTES:]
+        self.write_many(hidden, [(self.position, size, magic)])
+
+    def write_many(
+        self, hidden: bytes | bytearray, prefixes: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """Copy records to the write position; there is room for them.
+
+        They have zeros in place of size and magic: these come from `prefixes`, with the position of each.
+        """
+        if not hidden:
+            return
+        target, position = self.target, self.position
+        assert target is not None
+        assert self.segment is not None
+        end = position + len(hidden)
+        target[position:end] = hidden
+        show = PREFIX.pack_into
+        for at, size, magic in prefixes:
+            show(target, at, size, magic)
+        self.position = self.segment.written = end
+        self.written_offset = self.base + end
+
+    def make_room(self, size: int) -> AppendResult | None:
+        """Make sure that so many bytes fit, in a new segment if need be.
+
+        A refusal if there is none; then nothing has changed.
+        """
+        segment, segment_bytes = self.segment, self._segments.segment_bytes
+        if segment is not None and self.position + size <= segment.size - BLANK_BYTES:
+            self._move_limit()
+            self.limit = max(self.limit, self.position + size)
+            return None
+        if size + BLANK_BYTES > segment_bytes:
+            room = segment_bytes - BLANK_BYTES
+            return illegal(f"a record of {size} bytes does not fit a segment, which takes {room}")
+        if self._pool is not None and self._pool.free_count == 0:
+            reason = "all transient buffers are in use: the disk does not keep up"
+            return refuse(AppendStatus.OS_PAGE_CACHE_BUSY, reason)
+        try:
+            fresh = self._allocator.take(self._segments.next_base_offset(self.written_offset))
+        except StoreError as error:
+            return refuse(AppendStatus.CREATE_MAPPED_FILE_FAILED, str(error))
+        if self._pool is not None:
+            fresh.buffer = self._pool.borrow()
+        # Only now: without a next segment a smaller message may still fit into this one.
+        self._seal()
+        self._segments.add(fresh)
+        self._use(fresh)
+        self._allocator.request_after(fresh.base_offset)
+        return None
+
+    def _use(self, segment: MappedFile) -> None:
+        self.segment, self.target = segment, segment.target
+        self.base, self.position = segment.base_offset, segment.written
+        segment.ready = max(segment.ready, segment.written)
+        self._move_limit()
+
+    def _move_limit(self) -> None:
+        """Let appends go on for some pages, and have those behind them made ready meanwhile."""
+        segment, position = self.segment, self.position
+        assert segment is not None
+        end = segment.size - BLANK_BYTES
+        if self._pool is not None or segment.size < 2 * _READY_BYTES:
+            self.limit = end
+            return
+        self.limit = min(end, position + _READY_BYTES)
+        self._allocator.want_pages(segment, position + 4 * _READY_BYTES)
+
+    def _seal(self) -> None:
+        """Fill the rest of the segment with a blank record."""
+        segment, target, position = self.segment, self.target, self.position
+        if segment is None or target is None:
+            return
+        PREFIX.pack_into(target, position, segment.size - position, BLANK_MAGIC)
+        segment.data_end = position + BLANK_BYTES
+        segment.written = segment.size
+        self.written_offset = segment.end_offset

@@ -1,0 +1,108 @@
+"""Mend a store offline: what opening it does, with a dry run, and without trusting any snapshot.
+
+The log is mended as recovery does it, queues and index are compared with it unit by unit, and what was
+cut or replaced lies in the quarantine afterwards. A segment that is missing in the middle, which opening
+refuses, is bridged here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orbitmq.clock import Clock, SystemClock
+from orbitmq.files.disk import Disk
+from orbitmq.format.columns import ScanOptions
+from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.offline.tools import config_of, locked
+from orbitmq.store.recovery.adopt import RecoveryReport
+from orbitmq.store.recovery.log_view import open_log
+from orbitmq.store.recovery.lost_records import FillStyle
+from orbitmq.store.recovery.mend import Mender
+from orbitmq.store.recovery.quarantine import Quarantine
+from orbitmq.store.recovery.queue_units import FileUnits
+from orbitmq.store.recovery.recovery_plan import Plan, WalkOptions
+from orbitmq.store.recovery.replay import Progress
+from orbitmq.store.recovery.walk import plan_recovery
+from orbitmq.store.store import MessageStore
+
+DISTRUST_GROUP = "before-repair"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairReport:
+    """What has to be mended in the log (dry run), or what was mended in all."""
+
+    dry_run: bool
+    plan: Plan
+    resized: tuple[Path, ...]  # segments of wrong length, missing or empty
+    recovery: RecoveryReport | None = None
+    kept: tuple[Path, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        adoption_clean = self.recovery is None or self.recovery.adoption.is_clean
+        return not (self.plan.repairs or self.resized) and adoption_clean
+
+
+def repair_store(
+    root: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    dry_run: bool = False,
+    kernels: Kernels | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+    disk: Disk | None = None,
+) -> RepairReport:
+    """Mend log, queues and index of a store, or tell what would be done to the log.
+
+    StoreLockedError: somebody has the store open (a dry run does not mind).
+    """
+    config = config_of(root, settings)
+    disk, clock = disk or Disk(), clock or SystemClock()
+    options = WalkOptions(
+        kernels=kernels or compiled(),
+        scan=ScanOptions(
+            check_crc=True,
+            check_property_crc=config.force_property_crc,
+            delay_ms=config.delay_ms,
+        ),
+        style=FillStyle(config.store_host, config.property_crc),
+        units=FileUnits(config.layout(), disk),
+        workers=workers,
+        progress=progress,
+    )
+    plan, resized = _plan(config, disk, options)
+    if dry_run:
+        return RepairReport(dry_run=True, plan=plan, resized=resized)
+    kept = _prepare(config, disk, clock)
+    with MessageStore.open(config, clock=clock, disk=disk, background=False) as store:
+        recovery = store.recovery_report
+    return RepairReport(
+        dry_run=False,
+        plan=plan,
+        resized=resized,
+        recovery=recovery,
+        kept=(*kept, *recovery.kept),
+    )
+
+
+def _plan(config: StoreConfig, disk: Disk, options: WalkOptions) -> tuple[Plan, tuple[Path, ...]]:
+    with open_log(config.layout(), disk, missing_allowed=True) as log:
+        resized = [segment.path for segment in (*log.short, *log.missing)]
+        return plan_recovery(log, log.min_offset, options), (*resized, *log.empty)
+
+
+def _prepare(config: StoreConfig, disk: Disk, clock: Clock) -> list[Path]:
+    """Give segments their length, make missing ones, and put the snapshot away: nothing is trusted."""
+    layout = config.layout()
+    with locked(layout, disk):
+        quarantine = Quarantine(layout.quarantine, layout.root, disk, clock)
+        with open_log(layout, disk, missing_allowed=True) as log:
+            Mender(log, disk, quarantine).set_lengths()
+        if layout.snapshot.exists():
+            cause = "repair compares queues and index with the log itself"
+            quarantine.keep_path(layout.snapshot, DISTRUST_GROUP, cause)
+        return quarantine.kept

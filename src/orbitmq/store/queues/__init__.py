@@ -1,0 +1,1 @@
+"""Consume queues of all kinds: queue offset -> record."""

@@ -1,0 +1,276 @@
+"""ConsumeQueueExt: tag, store time and filter bitmap of each message, beside its queue.
+
+With `enableConsumeQueueExt` the third field of a queue unit is not the tag hash but the address of an
+ext unit. Ext units are gathered in memory and written like queue units, before the queue units that
+point to them.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from orbitmq.errors import FormatError, StoreError
+from orbitmq.files.disk import is_missing
+from orbitmq.files.layout import QueueKind, StoreLayout
+from orbitmq.files.positioned import FileCache
+from orbitmq.format.cq_ext_unit import (
+    ADDRESS_MAX,
+    END_MARK,
+    HEAD_BYTES,
+    ExtUnit,
+    decode_ext_unit,
+    ext_address,
+    ext_offset,
+    fits,
+)
+from orbitmq.format.cq_unit import UNIT_DTYPE
+from orbitmq.format.segment_name import segment_name
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.queue_names import QueueNames
+from orbitmq.store.queues.queue_trim import list_bases
+from orbitmq.units import KiB
+
+log = logging.getLogger(__name__)
+
+PENDING_BYTES: Final = 64 * KiB
+
+_UNITS_BACK: Final = 512
+_USUAL_BYTES: Final = 64  # a unit with the default bitmap has 34
+
+
+class ExtQueues:
+    """The ext files of all queues. Any thread may read; only one at a time dispatches."""
+
+    def __init__(self, layout: StoreLayout, files: FileCache, names: QueueNames) -> None:
+        self._files = files
+        self._names = names
+        self._root = str(layout.queue_root(QueueKind.EXT))
+        self._file_bytes = layout.ext_file_bytes
+        self._lock = threading.RLock()  # guards everything below
+        self._end: dict[int, int] = {}  # by queue number: byte offset over all its ext files
+        self._pending: dict[int, bytearray] = {}  # the last bytes before `_end`
+        self._pending_bytes = 0
+        self._unsynced: set[str] = set()
+
+    def put(self, number: int, tag_hash: int, store_ms: int, bitmap: bytes = b"") -> int:
+        """Add an ext unit; return what the queue unit is to hold: its address.
+
+        A unit that cannot be kept is no loss: the queue unit then holds the plain tag hash.
+        """
+        try:
+            unit = ExtUnit(tag_hash, store_ms, bitmap).encode()
+        except FormatError as error:
+            log.warning("ext unit of queue %s/%d left out: %s", *self._names.name(number), error)
+            return tag_hash
+        if not fits(0, len(unit), self._file_bytes):
+            return tag_hash
+        with self._lock:
+            end = self._end.get(number, 0)
+            position = end % self._file_bytes
+            if not fits(position, len(unit), self._file_bytes):
+                end = self._hold(number, END_MARK.ljust(self._file_bytes - position, b"\0"))
+            self._hold(number, unit)
+        return ext_address(end)
+
+    def get(self, number: int, address: int) -> ExtUnit | None:
+        """Return the unit at an address, None if it cannot be read (a filter then lets it pass)."""
+        try:
+            offset = ext_offset(address)
+            data = self._read(number, offset, _USUAL_BYTES)
+            if len(data) >= HEAD_BYTES:
+                size = int.from_bytes(data[:2], "big", signed=True)
+                if size > len(data):
+                    data = self._read(number, offset, size)
+            return decode_ext_unit(data)
+        except FormatError:
+            return None
+
+    def end(self, number: int) -> int:
+        """Return where the next ext unit of a queue goes, 0 if it has none."""
+        return self._end.get(number, 0)
+
+    def ends(self) -> dict[int, int]:
+        """Return the ends of all queues that have ext units; for a snapshot."""
+        with self._lock:
+            return dict(self._end)
+
+    def _hold(self, number: int, data: bytes) -> int:
+        held = self._pending.setdefault(number, bytearray())
+        held += data
+        self._pending_bytes += len(data)
+        self._end[number] = end = self._end.get(number, 0) + len(data)
+        return end
+
+    def _read(self, number: int, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes, to the end of one file at most."""
+        with self._lock:
+            end, held = self._end.get(number, 0), self._pending.get(number, b"")
+            length = min(length, self._file_bytes - offset % self._file_bytes, end - offset)
+            if length <= 0:
+                return b""
+            written = end - len(held)
+            if offset >= written:
+                return bytes(held[offset - written : offset - written + length])
+            # A unit is never half written: the part in the file is all of it.
+            length = min(length, written - offset)
+        return self._read_file(number, offset, length)
+
+    def _read_file(self, number: int, offset: int, length: int) -> bytes:
+        try:
+            path, position = self._place(number, offset)
+            return self._files.read(path, position, length)
+        except StoreError as error:
+            if is_missing(error):
+                return b""
+            raise
+
+    def _place(self, number: int, offset: int) -> tuple[str, int]:
+        position = offset % self._file_bytes
+        return self._path(number, offset - position), position
+
+    def _directory(self, number: int) -> str:
+        topic, queue_id = self._names.name(number)
+        return f"{self._root}/{topic}/{queue_id}"
+
+    def _path(self, number: int, base: int) -> str:
+        return f"{self._directory(number)}/{segment_name(base)}"
+
+    # --- files ---
+
+    def relieve(self) -> None:
+        """Write if much is pending. Call it before queue units are written."""
+        if self._pending_bytes >= PENDING_BYTES:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Hand everything pending to the operating system."""
+        with self._lock:
+            for number in list(self._pending):
+                held = self._pending[number]
+                self._write(number, self._end[number] - len(held), held)
+                del self._pending[number]
+                self._pending_bytes -= len(held)
+
+    def _write(self, number: int, offset: int, data: bytearray) -> None:
+        view, done = memoryview(data), 0
+        while done < len(view):
+            path, position = self._place(number, offset + done)
+            part = view[done : done + self._file_bytes - position]
+            self._files.write(path, position, part, file_bytes=self._file_bytes)
+            self._unsynced.add(path)
+            done += len(part)
+
+    def sync(self) -> None:
+        """Make everything durable that was written out."""
+        with self._lock:
+            paths, self._unsynced = self._unsynced, set()
+        try:
+            self._files.sync(paths)
+        except StoreError:
+            with self._lock:
+                self._unsynced |= paths
+            raise
+
+    # --- load and cut ---
+
+    def reset(self) -> None:
+        """Forget all ends and whatever is pending."""
+        with self._lock:
+            self._end.clear()
+            self._pending.clear()
+            self._pending_bytes = 0
+
+    def delete_queue(self, number: int) -> None:
+        """Remove all ext files of a queue."""
+        self.truncate_after(number, None)
+        self._end.pop(number, None)
+
+    def load_end(self, number: int, end: int) -> None:
+        """Take a queue's end from a snapshot."""
+        with self._lock:
+            self._end[number] = end
+
+    def load_queue(self, number: int) -> None:
+        """Find a queue's end in its files: behind the last unit of the last file."""
+        bases = list_bases(self._directory(number))
+        if not bases:
+            self._end.pop(number, None)
+            return
+        data = self._read_file(number, bases[-1], self._file_bytes)
+        with self._lock:
+            self._end[number] = bases[-1] + _scan_end(data)
+
+    def truncate_after(self, number: int, address: int | None) -> None:
+        """Cut everything behind the unit at this address; None: all of it."""
+        with self._lock:
+            self.write_out()
+            end = 0
+            if address is not None:
+                unit = self.get(number, address)
+                end = ext_offset(address) + (unit.size if unit is not None else 0)
+            self._cut_files(number, end)
+            self._end[number] = end
+
+    def _cut_files(self, number: int, end: int) -> None:
+        for base in reversed(list_bases(self._directory(number))):
+            path = self._path(number, base)
+            if base >= end:
+                self._files.remove(path, missing_ok=True)
+                self._unsynced.discard(path)
+            elif base + self._file_bytes > end:
+                self._files.truncate_zero(path, end - base)
+                self._unsynced.add(path)
+
+    def delete_before(self, number: int, address: int) -> None:
+        """Delete files whose units all lie before this address; never the last file."""
+        offset = ext_offset(address)
+        for base in list_bases(self._directory(number))[:-1]:
+            if base + self._file_bytes > offset:
+                break
+            self._files.remove(self._path(number, base), missing_ok=True)
+
+
+def _scan_end(data: bytes) -> int:
+    """Return the position behind the last whole unit of an ext file."""
+    position = 0
+    while True:
+        try:
+            unit = decode_ext_unit(data, position)
+        except FormatError:  # zeros, the end mark, or garbage
+            return position
+        position += unit.size
+
+
+def recover_ext(ext: ExtQueues, queues: ConsumeQueues, numbers: Iterable[int]) -> None:
+    """Load the ext ends of these queues and cut what no queue unit points to."""
+    for number in numbers:
+        ext.load_queue(number)
+        if ext.end(number):
+            ext.truncate_after(number, _last_address(queues, number))
+
+
+def trim_ext(ext: ExtQueues, queues: ConsumeQueues) -> None:
+    """Delete ext files that lie wholly before the first live unit of their queue."""
+    for number in ext.ends():
+        low = queues.min_offset(number)
+        units = np.frombuffer(queues.read_units(number, low, 1), UNIT_DTYPE)
+        if len(units) and units["tag_hash"][0] <= ADDRESS_MAX:
+            ext.delete_before(number, int(units["tag_hash"][0]))
+
+
+def _last_address(queues: ConsumeQueues, number: int) -> int | None:
+    end = queues.next_offset(number)
+    while end > 0:
+        start = max(end - _UNITS_BACK, (end - 1) // queues.file_units * queues.file_units)
+        data = queues.read_raw(number, start, end - start)
+        tags = np.frombuffer(data, UNIT_DTYPE)["tag_hash"]
+        addresses = np.flatnonzero(tags <= ADDRESS_MAX)
+        if len(addresses):
+            return int(tags[addresses[-1]])
+        if not len(tags):
+            return None
+        end = start
+    return None

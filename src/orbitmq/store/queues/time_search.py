@@ -1,0 +1,106 @@
+"""Find a queue offset by store time.
+
+The store time is not in the queue: it is read from the record. So first the file is chosen by the times
+of its first and last unit, then the unit by halving. Answers are RocketMQ's, odd ones included; a queue
+offset below the min or above the next offset is moved to that.
+"""
+
+from collections.abc import Callable
+
+from orbitmq.format.cq_unit import PADDING_SIZE, UNIT
+from orbitmq.message import Boundary
+from orbitmq.store.log.log_reader import LogReader, store_ms_of
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+
+
+def offset_by_time(
+    queues: ConsumeQueues, log: LogReader, number: int, time_ms: int, boundary: Boundary
+) -> int:
+    """Return the queue offset that a store time stands for.
+
+    LOWER: the first message at or after it; UPPER: the last message at or before it.
+    """
+    low, high = queues.min_offset(number), queues.next_offset(number)
+    if low >= high:
+        return low
+    found = _Search(queues, log, number, low, high).run(time_ms, boundary)
+    return min(max(found, low), high)
+
+
+class _Search:
+    """One search in one queue, over units [low, high)."""
+
+    def __init__(
+        self, queues: ConsumeQueues, log: LogReader, number: int, low: int, high: int
+    ) -> None:
+        self._queues = queues
+        self._log = log
+        self._number = number
+        self._low = low
+        self._high = high
+
+    def run(self, time_ms: int, boundary: Boundary) -> int:
+        chosen = self._choose_file(time_ms, boundary)
+        if chosen is None:
+            return 0
+        file_units = self._queues.file_units
+        floor = max(self._low, chosen * file_units)
+        ceiling = min(self._high, (chosen + 1) * file_units) - 1
+        last_ms, first_ms = self._store_ms(ceiling), self._store_ms(floor)
+        if last_ms is not None and last_ms < time_ms:
+            return ceiling + 1 if boundary is Boundary.LOWER else ceiling
+        if first_ms is not None and first_ms > time_ms:
+            return chosen * file_units if boundary is Boundary.LOWER else 0
+        if boundary is Boundary.LOWER:
+            return self._first(floor, ceiling + 1, lambda store_ms: store_ms >= time_ms)
+        after = self._first(floor, ceiling + 1, lambda store_ms: store_ms > time_ms)
+        return after - 1
+
+    def _choose_file(self, time_ms: int, boundary: Boundary) -> int | None:
+        """Return the number of the file to search in, by halving over the files' times."""
+        file_units = self._queues.file_units
+        first, last = self._low // file_units, (self._high - 1) // file_units
+        if boundary is Boundary.LOWER:
+            # The first whose last message is not older, else the last one.
+            while first < last:
+                middle = (first + last) // 2
+                stop = self._store_ms((middle + 1) * file_units - 1)
+                if stop is not None and stop >= time_ms:
+                    last = middle
+                else:
+                    first = middle + 1
+            return first
+        # The last whose first message is not younger.
+        chosen = None
+        while first <= last:
+            middle = (first + last) // 2
+            start = self._store_ms(max(middle * file_units, self._low))
+            if start is None or start <= time_ms:
+                chosen = middle
+                first = middle + 1
+            else:
+                last = middle - 1
+        return chosen
+
+    def _first(self, low: int, high: int, holds: Callable[[int], bool]) -> int:
+        """Return the first unit in [low, high) whose store time holds, `high` if there is none."""
+        while low < high:
+            middle = (low + high) // 2
+            store_ms = self._store_ms(middle)
+            if store_ms is not None and holds(store_ms):
+                high = middle
+            else:  # earlier, or no longer in the log: too early as well
+                low = middle + 1
+        return low
+
+    def _store_ms(self, queue_offset: int) -> int | None:
+        """Return the store time of a unit's record; of padding, that of the next real unit."""
+        while queue_offset < self._high:
+            data = self._queues.read_units(self._number, queue_offset, 1)
+            if not data:
+                return None
+            log_offset, size, _ = UNIT.unpack(data)
+            if size != PADDING_SIZE:
+                return store_ms_of(self._log, log_offset, size)
+            queue_offset += 1
+        return None

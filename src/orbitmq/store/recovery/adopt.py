@@ -1,0 +1,392 @@
+"""Recover a store at open: mend the log, bring queues and index into memory, dispatch what they lack.
+
+Two ways, and the same result. Abnormal or clean makes no difference to what is kept:
+
+  trusted   the checkpoint proves that nobody but us wrote since the snapshot, and the files bear it out:
+            queues and index are as the snapshot says; the log is read from its dispatched offset on
+            (after a crash a little earlier, from where it is known to be on disk)
+  adopted   anything else (a store of a Java broker, files removed, a damaged snapshot): the whole log is
+            read, and every unit and index entry compared with the files; what is wrong is put right
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from orbitmq.clock import Clock
+from orbitmq.files.disk import Disk
+from orbitmq.files.layout import StoreLayout
+from orbitmq.format.checkpoint import Checkpoint
+from orbitmq.format.columns import ScanOptions
+from orbitmq.format.kernels import Kernels
+from orbitmq.format.snapshot import NO_EXT, QueueKind, Snapshot
+from orbitmq.store.dispatch import AdoptionReport, Chunk, Dispatcher
+from orbitmq.store.index.index_load import load_index_states
+from orbitmq.store.queues.batch_queue import BatchQueues
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.queue_load import check_states, load_states
+from orbitmq.store.queues.queue_trim import correct_min
+from orbitmq.store.recovery.bad_place import is_zero
+from orbitmq.store.recovery.log_view import LogView, open_log
+from orbitmq.store.recovery.lost_records import FillStyle
+from orbitmq.store.recovery.mend import Mender
+from orbitmq.store.recovery.quarantine import Quarantine
+from orbitmq.store.recovery.queue_counts import Queue
+from orbitmq.store.recovery.queue_units import FileUnits
+from orbitmq.store.recovery.recovery_plan import Note, Repair, RepairKind, WalkOptions
+from orbitmq.store.recovery.replay import Prepare, Progress
+from orbitmq.store.recovery.stale_units import cut_stale_units
+from orbitmq.store.recovery.store_times import last_store_ms_before, store_ms_at_offset
+from orbitmq.store.recovery.walk import WalkResult, walk
+from orbitmq.units import SECOND_MS, MiB
+
+log = logging.getLogger(__name__)
+
+PLAIN_BYTES_MAX: Final = 2 * MiB
+"""More than this is worth loading the compiled kernels for (half a second)."""
+FLUSH_SLACK_MS: Final = 3 * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverOptions:
+    """What recovery needs to know. `fast_kernels` loads the compiled ones when there is much to read."""
+
+    layout: StoreLayout
+    disk: Disk
+    clock: Clock
+    kernels: Kernels
+    fast_kernels: Callable[[], Kernels] | None = None
+    scan: ScanOptions = field(default_factory=lambda: ScanOptions(check_crc=True))
+    style: FillStyle = field(default_factory=FillStyle)
+    workers: int | None = None
+    progress: Progress | None = None
+    missing_allowed: bool = False  # go on without segments that are missing in the middle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What recovery found and did."""
+
+    start_offset: int  # from where the log was read
+    end_offset: int
+    min_offset: int
+    last_store_ms: int
+    clean: bool  # no abort file: the store was closed in order
+    adopted: bool
+    why_adopted: str = ""
+    records: int = 0  # that were read
+    generation: int = 0  # of the newest snapshot or checkpoint that was found
+    repairs: tuple[Repair, ...] = ()
+    notes: tuple[Note, ...] = ()
+    resized: tuple[
+        Path, ...
+    ] = ()  # segments that were made longer, or empty ones that were removed
+    kept: tuple[Path, ...] = ()  # what went to the quarantine
+    adoption: AdoptionReport = field(default_factory=AdoptionReport)
+    stale_units: int = 0  # units of records that did not survive, cut after a crash
+
+    @property
+    def changed_log(self) -> bool:
+        return bool(self.repairs or self.resized)
+
+
+def recover_store(
+    options: RecoverOptions,
+    dispatcher: Dispatcher,
+    checkpoint: Checkpoint | None,
+    snapshot: Snapshot | None,
+) -> RecoveryReport:
+    """Make log, queues and index of a store agree; return where the log ends and what was done.
+
+    The dispatcher and its queues must be new. Nobody else may have the store open. What was dispatched
+    is in the queues' memory and files, not synced yet.
+    """
+    layout, disk = options.layout, options.disk
+    clean = not layout.abort.exists()
+    quarantine = Quarantine(layout.quarantine, layout.root, disk, options.clock)
+    with open_log(layout, disk, missing_allowed=options.missing_allowed) as view:
+        mender = Mender(view, disk, quarantine)
+        resized = tuple(mender.set_lengths())
+        recovery = _Recovery(options, dispatcher, view, mender, checkpoint, snapshot, clean)
+        report = recovery.run()
+    kept = tuple(quarantine.kept)
+    return replace(report, resized=resized, kept=kept)
+
+
+class _NotTrustedError(Exception):
+    """The snapshot turned out not to fit the log."""
+
+
+class _Recovery:
+    """One recovery. Not thread-safe."""
+
+    def __init__(
+        self,
+        options: RecoverOptions,
+        dispatcher: Dispatcher,
+        view: LogView,
+        mender: Mender,
+        checkpoint: Checkpoint | None,
+        snapshot: Snapshot | None,
+        clean: bool,
+    ) -> None:
+        self._options = options
+        self._kernels = options.kernels
+        self._dispatcher = dispatcher
+        self._log = view
+        self._mender = mender
+        self._checkpoint = checkpoint or Checkpoint()
+        self._snapshot = snapshot
+        self._clean = clean
+        self._repairs: list[Repair] = []
+        self._notes: list[Note] = []
+        extension = self._checkpoint.extension
+        generations = (
+            snapshot.generation if snapshot else 0,
+            extension.generation if extension else 0,
+        )
+        self._generation = max(generations)
+
+    def run(self) -> RecoveryReport:
+        if not self._log.segments:
+            return self._without_log()
+        reason = self._distrust()
+        if reason is None:
+            try:
+                return self._resume()
+            except _NotTrustedError as error:
+                reason = str(error)
+        log.info("%s: reading the whole log: %s", self._options.layout.root, reason)
+        return self._adopt(reason)
+
+    def _without_log(self) -> RecoveryReport:
+        """An empty store. Queues that are there have nothing to point to."""
+        self._dispatcher.begin_verify(0)
+        adoption = self._dispatcher.finish_verify()
+        return self._report(
+            WalkResult(0), start_offset=0, adopted=not adoption.is_clean, adoption=adoption
+        )
+
+    # --- the snapshot ---
+
+    def _distrust(self) -> str | None:
+        """Take queues and index from the snapshot; return why that is not possible, None if it was."""
+        snapshot, extension = self._snapshot, self._checkpoint.extension
+        if snapshot is None:
+            return "there is no snapshot of queues and index"
+        if extension is None:
+            return "somebody else wrote the checkpoint last"
+        if snapshot.generation < extension.generation:
+            return "the snapshot is older than the checkpoint"
+        if not self._log.min_offset <= snapshot.dispatched_offset <= self._log.max_offset:
+            return "the snapshot speaks of another part of the log"
+        dispatcher = self._dispatcher
+        _load_queues(dispatcher, snapshot)
+        problems = check_states(dispatcher.queues) or dispatcher.batch_queues.check_states()
+        if problems:
+            return problems[0]
+        if dispatcher.index.enabled and not load_index_states(
+            dispatcher.index,
+            snapshot.index_files,
+            self._log.min_offset,
+            lambda offset: store_ms_at_offset(self._log, offset),
+        ):
+            return "index files are not those of the snapshot"
+        return None
+
+    def _resume(self) -> RecoveryReport:
+        assert self._snapshot is not None
+        dispatched = self._snapshot.dispatched_offset
+        start = self._scan_start(dispatched)
+        if self._clean and self._ends_at(dispatched):
+            result = WalkResult(dispatched)
+        else:
+            result = self._catch_up(start, dispatched)
+        stale = 0
+        if not self._clean:
+            stale = cut_stale_units(self._dispatcher.queues)
+            self._mender.sync_from(start)
+        self._correct_min()
+        return self._report(result, start_offset=start, adopted=False, stale_units=stale)
+
+    def _ends_at(self, log_offset: int) -> bool:
+        """Tell at a glance whether nothing was written behind this offset."""
+        if log_offset == self._log.max_offset:
+            return True
+        number = self._log.index_of(log_offset)
+        if number != len(self._log.segments) - 1:
+            return False
+        segment = self._log.segments[number]
+        position = log_offset - segment.base_offset
+        return is_zero(segment, position, position + 4096)
+
+    def _scan_start(self, dispatched: int) -> int:
+        """Return from where the log has to be read.
+
+        Queues may have reached the disk before the log did. After a crash the log is checked from the
+        last segment on whose first record is older than what is known to be flushed.
+        """
+        if self._clean:
+            return dispatched
+        flushed_ms = self._checkpoint.physic_ms - FLUSH_SLACK_MS
+        start = self._log.min_offset
+        for segment in self._log.segments:
+            if segment.base_offset > dispatched:
+                break
+            first_ms = store_ms_at_offset(self._log, segment.base_offset)
+            if first_ms is not None and first_ms <= flushed_ms:
+                start = segment.base_offset
+        return min(start, dispatched)
+
+    def _catch_up(self, start: int, dispatched: int) -> WalkResult:
+        assert self._snapshot is not None
+        result = WalkResult(start)
+        known = _known_next(self._snapshot) if start == dispatched else {}
+        for item in walk(self._log, start, self._walk_options(start, known), result):
+            if isinstance(item, Repair):
+                if item.start < dispatched:
+                    self._apply_before_snapshot(item)
+                self._mend(item)
+            else:
+                self._dispatcher.apply(_rows_from(item, dispatched))
+        if result.end_offset < dispatched:
+            raise _NotTrustedError("the log ends before the snapshot")
+        return result
+
+    def _apply_before_snapshot(self, repair: Repair) -> None:
+        """Queues and index may know the lost record: only comparing them all puts that right."""
+        if repair.kind is not RepairKind.CUT:
+            self._mend(repair)
+        raise _NotTrustedError(f"the log is damaged at {repair.start}, before the snapshot")
+
+    # --- the whole log ---
+
+    def _adopt(self, reason: str) -> RecoveryReport:
+        start = self._log.min_offset
+        self._mark_open()
+        self._dispatcher.begin_verify(start)
+        result = WalkResult(start)
+        for item in walk(self._log, start, self._walk_options(start, {}), result):
+            if isinstance(item, Repair):
+                self._mend(item)
+            else:
+                self._dispatcher.apply(item, verify=True)
+        adoption = self._dispatcher.finish_verify()
+        if not self._clean:
+            self._mender.sync_from(start)
+        self._correct_min()
+        return self._report(
+            result, start_offset=start, adopted=True, why_adopted=reason, adoption=adoption
+        )
+
+    # --- both ---
+
+    def _walk_options(self, start: int, known: Mapping[Queue, int]) -> WalkOptions:
+        self._use_fast_kernels(start)
+        return WalkOptions(
+            kernels=self._kernels,
+            scan=self._options.scan,
+            style=self._options.style,
+            units=FileUnits(self._options.layout, self._options.disk),
+            known_next=known,
+            workers=self._options.workers,
+            progress=self._options.progress,
+            prepare=with_items(self._kernels) if self._dispatcher.index.enabled else None,
+        )
+
+    def _use_fast_kernels(self, start: int) -> None:
+        load = self._options.fast_kernels
+        if load is None or self._kernels is not self._options.kernels:
+            return
+        first = self._log.index_of(start) if start < self._log.max_offset else 0
+        written = sum(segment.data_end() for segment in self._log.segments[first:])
+        if written - (start - self._log.segments[first].base_offset) > PLAIN_BYTES_MAX:
+            self._kernels = load()
+            self._dispatcher.use(self._kernels)
+
+    def _mark_open(self) -> None:
+        """Leave an abort file before queues and index change: if we die now, a broker must not trust them."""
+        layout, disk = self._options.layout, self._options.disk
+        if not layout.abort.exists():
+            disk.close(layout.abort, disk.open(layout.abort, create=True))
+            disk.sync_directory(layout.root)
+
+    def _mend(self, repair: Repair) -> None:
+        log.warning(
+            "%s: position %d: %s (%s)",
+            repair.path,
+            repair.position,
+            repair.cause,
+            repair.kind.value,
+        )
+        self._mender.apply(repair)
+        self._repairs.append(repair)
+
+    def _correct_min(self) -> None:
+        correct_min(self._dispatcher.queues, self._log.min_offset)
+        self._dispatcher.batch_queues.correct_min(self._log.min_offset)
+
+    def _report(
+        self,
+        result: WalkResult,
+        *,
+        start_offset: int,
+        adopted: bool,
+        why_adopted: str = "",
+        adoption: AdoptionReport | None = None,
+        stale_units: int = 0,
+    ) -> RecoveryReport:
+        last_store_ms = result.last_store_ms
+        if last_store_ms < 0:
+            last_store_ms = last_store_ms_before(
+                self._log, result.end_offset, self._checkpoint.physic_ms
+            )
+        return RecoveryReport(
+            start_offset=start_offset,
+            end_offset=result.end_offset,
+            min_offset=self._log.min_offset,
+            last_store_ms=last_store_ms,
+            clean=self._clean,
+            adopted=adopted,
+            why_adopted=why_adopted,
+            records=result.records,
+            generation=self._generation,
+            repairs=tuple(self._repairs),
+            notes=tuple(result.notes),
+            adoption=adoption or AdoptionReport(),
+            stale_units=stale_units,
+        )
+
+
+def with_items(kernels: Kernels) -> Prepare:
+    """Return what makes the index items of a chunk ahead of its dispatch."""
+
+    def prepare(chunk: Chunk) -> Chunk:
+        return replace(chunk, items=kernels.index_items(chunk.buffer, chunk.rows))
+
+    return prepare
+
+
+def _rows_from(chunk: Chunk, log_offset: int) -> Chunk:
+    if chunk.rows["log_offset"][0] >= log_offset:
+        return chunk
+    return Chunk(chunk.buffer, chunk.rows[chunk.rows["log_offset"] >= log_offset])
+
+
+def _load_queues(dispatcher: Dispatcher, snapshot: Snapshot) -> None:
+    queues: ConsumeQueues = dispatcher.queues
+    batch_queues: BatchQueues = dispatcher.batch_queues
+    load_states(queues, snapshot.queues)
+    batch_queues.load_states(snapshot.queues)
+    if dispatcher.ext is None:
+        return
+    for state in snapshot.queues:
+        if state.kind == QueueKind.SIMPLE and state.ext_end != NO_EXT:
+            number = queues.find(state.topic, state.queue_id)
+            dispatcher.ext.load_end(number, state.ext_end)
+
+
+def _known_next(snapshot: Snapshot) -> dict[Queue, int]:
+    return {(state.topic.encode(), state.queue_id): state.next_offset for state in snapshot.queues}

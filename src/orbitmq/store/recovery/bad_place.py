@@ -1,0 +1,348 @@
+"""One place of the log that holds no valid record: what was there, and what to write in its stead.
+
+A record behind the place proves that the log goes on only if it names its own offset, passes its CRC,
+is not older than the last good records, and its queue had not come further already. Bytes of an earlier
+life of the segment fail one of these.
+
+What was lost is told by, in this order: the structure at the place itself (a flipped byte in a body
+leaves all lengths intact), the queue units that point into it, gaps in the queue offsets of the
+records before and behind it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from orbitmq.format.columns import Mark, Rows, ScanOptions
+from orbitmq.format.filler import filler_bytes_min
+from orbitmq.format.properties import find_property
+from orbitmq.format.record import BLANK, BLANK_BYTES, BLANK_MAGIC, encode_blank
+from orbitmq.message import Property, SysFlag
+from orbitmq.store.recovery.log_view import LogView, SegmentView
+from orbitmq.store.recovery.lost_records import (
+    Arrangement,
+    LostRecord,
+    arrange,
+    encode_slots,
+)
+from orbitmq.store.recovery.queue_counts import Queue, QueueCounts, first_offsets, next_record
+from orbitmq.store.recovery.recovery_plan import Repair, RepairKind, WalkOptions
+from orbitmq.store.recovery.replay import LogStop
+from orbitmq.units import MiB
+
+LOOKS_FAR: Final = 32
+LOOK_BYTES: Final = 256 * MiB
+"""For so many places the whole log behind them is read for what their queues go on with, for more only
+this much: a log with a thousand bad places must not be read a thousand times."""
+
+_KEPT_PROPERTIES: Final = (Property.MULTI_DISPATCH, Property.MULTI_QUEUE_OFFSET)
+_BLANK_MAGIC_BYTES: Final = BLANK.pack(0, BLANK_MAGIC)[4:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The bytes to replace, inside one segment. A closing place reaches to the segment's end."""
+
+    segment: SegmentView
+    start: int  # log offsets
+    end: int
+    closing: bool
+    goes_on_at: int  # the record that proves that the log goes on
+    swallowed: tuple[LostRecord, ...] = ()  # good, but in the way: the place is too small to fill
+
+
+class BadPlaces:
+    """Examines the bad places of one log, in order. Not thread-safe."""
+
+    def __init__(self, log: LogView, options: WalkOptions, counts: QueueCounts) -> None:
+        self._log = log
+        self._options = options
+        self._counts = counts
+        self._looks = 0  # how often the log behind a place was read for its queue offsets
+
+    def examine(self, at: int, stop: LogStop, recent_ms: Sequence[int]) -> Repair | None:
+        """Return what to do at `at`, where no valid record lies; None: the log just ends there.
+
+        `recent_ms` are the store times of the last good records before it.
+        """
+        if at >= self._log.max_offset:
+            return None
+        if stop is LogStop.BLANK:
+            return self._cut(at, at + BLANK_BYTES)
+        self._counts.advance(at)
+        # The oldest of them: one header with a wrong time must not make all that follow look stale.
+        proof = self._proof_behind(at, min(recent_ms, default=-1) if len(recent_ms) > 1 else -1)
+        if proof is None:
+            return self._cut(at, at)
+        place = self._place(at, proof)
+        lost = self._lost_records(place)
+        arranged = self._arrange(place, lost)
+        while not place.closing and arranged.end != place.end:
+            place, lost = self._larger(place, lost)
+            arranged = self._arrange(place, lost)
+        return self._fill(place, arranged, self._store_ms(place, recent_ms))
+
+    # --- where the log goes on ---
+
+    def _proof_behind(self, at: int, oldest_ms: int) -> int | None:
+        found = next_record(self._log, at + 1, self._options.kernels)
+        while found is not None and not self._is_proof(found, oldest_ms):
+            found = next_record(self._log, found + 1, self._options.kernels)
+        return found
+
+    def _is_proof(self, log_offset: int, oldest_ms: int) -> bool:
+        segment, row = self._row_at(log_offset)
+        if int(row["store_ms"][0]) < oldest_ms:
+            return False
+        if row["marks"][0] & Mark.NO_UNIT:
+            return True
+        known = self._counts.next_offset(*_queue(segment, row))
+        return known is None or int(row["queue_offset"][0]) >= known
+
+    def _row_at(self, log_offset: int) -> tuple[SegmentView, Rows]:
+        """Return the record at this offset as a table of one row, or of none."""
+        segment = self._log.at(min(log_offset, self._log.max_offset - 1))
+        options = replace(self._options.scan, max_rows=1)
+        position = log_offset - segment.base_offset
+        found = self._options.kernels.scan(
+            segment.data, position, len(segment.data), segment.base_offset, options
+        )
+        if not len(found.rows):
+            # Proved by its CRC, but not by what this store demands (a property CRC).
+            relaxed = ScanOptions(delay_ms=options.delay_ms, max_rows=1)
+            found = self._options.kernels.scan(
+                segment.data, position, len(segment.data), segment.base_offset, relaxed
+            )
+        return segment, found.rows
+
+    def _store_ms(self, place: _Place, recent_ms: Sequence[int]) -> int:
+        """Return a time for fillers that keeps the order of the log, if its neighbours allow one."""
+        last_ms = recent_ms[-1] if recent_ms else 0
+        following = self._row_at(place.goes_on_at)[1]["store_ms"].tolist()
+        return min(last_ms or following[0], following[0]) if following else last_ms
+
+    # --- how large the place is ---
+
+    def _place(self, at: int, proof: int) -> _Place:
+        segment = self._log.at(at)
+        if proof < segment.end_offset:
+            return _Place(segment, at, proof, closing=False, goes_on_at=proof)
+        blank = _find_blank(segment, at - segment.base_offset)
+        if blank is not None:
+            end = segment.base_offset + blank
+            return _Place(segment, at, end, closing=False, goes_on_at=proof)
+        return _Place(segment, at, segment.end_offset, closing=True, goes_on_at=proof)
+
+    def _larger(self, place: _Place, lost: Sequence[LostRecord]) -> tuple[_Place, list[LostRecord]]:
+        """Return the place with the good record behind it, because nothing fits into it alone."""
+        if place.goes_on_at != place.end:  # a blank follows: it moves to the front
+            return replace(place, end=place.segment.end_offset, closing=True), list(lost)
+        swallowed = _lost_of_row(*self._row_at(place.end))
+        end = place.end + swallowed.size
+        larger = replace(place, end=end, goes_on_at=end, swallowed=(*place.swallowed, swallowed))
+        return larger, [*lost, swallowed]
+
+    # --- what was lost there ---
+
+    def _lost_records(self, place: _Place) -> list[LostRecord]:
+        next_offsets: dict[Queue, int] = {}
+        found = self._from_structure(place, next_offsets)
+        if found and found[-1].end == place.end and sum(r.size for r in found) == _size(place):
+            return found
+        found += self._from_units(place, found)
+        found += self._from_gaps(place, found)
+        return found
+
+    def _next(self, queue: Queue, next_offsets: dict[Queue, int]) -> int | None:
+        known = next_offsets.get(queue)
+        return known if known is not None else self._counts.next_offset(*queue)
+
+    def _from_structure(self, place: _Place, next_offsets: dict[Queue, int]) -> list[LostRecord]:
+        """Return the records whose lengths and numbers are still right although a check fails.
+
+        Only numbers that continue their queue are believed: the header has no checksum of its own.
+        """
+        segment, found = place.segment, list[LostRecord]()
+        options = ScanOptions(delay_ms=self._options.scan.delay_ms)
+        scanned = self._options.kernels.scan(
+            segment.data,
+            place.start - segment.base_offset,
+            place.end - segment.base_offset,
+            segment.base_offset,
+            options,
+        )
+        for number in range(len(scanned.rows)):
+            lost = _lost_of_row(segment, scanned.rows[number : number + 1])
+            expected = self._next(lost.queue, next_offsets)
+            fits = expected is None or lost.queue_offset == expected
+            if not _is_topic(lost.topic) or (lost.has_unit and not fits):
+                break
+            found.append(lost)
+            if lost.has_unit:
+                next_offsets[lost.queue] = lost.queue_offset + lost.batch_count
+        return found
+
+    def _from_units(self, place: _Place, found: Sequence[LostRecord]) -> list[LostRecord]:
+        known = {(*lost.queue, lost.queue_offset) for lost in found}
+        believed = []
+        for lost in self._options.units.units_between(place.start, place.end):
+            expected = self._counts.next_offset(*lost.queue)
+            behind = expected is not None and lost.queue_offset < expected
+            if (*lost.queue, lost.queue_offset) not in known and not behind:
+                believed.append(lost)
+        return believed
+
+    def _from_gaps(self, place: _Place, found: Sequence[LostRecord]) -> list[LostRecord]:
+        """Return what is missing between the queues before the place and those behind it."""
+        known = {(*lost.queue, lost.queue_offset) for lost in found}
+        elsewhere = self._placed_later(place)
+        room = _size(place) - sum(lost.size for lost in found)
+        missing: list[LostRecord] = []
+        start = place.goes_on_at
+        end = self._log.max_offset if self._looks < LOOKS_FAR else start + LOOK_BYTES
+        self._looks += 1
+        firsts = first_offsets(self._log, start, end, self._options.kernels)
+        for queue, first in sorted(firsts.items()):
+            before = self._counts.likely_next(*queue)
+            if before is None or not _is_topic(queue[0]):
+                continue  # a queue that starts here: its first offset says nothing of what was lost
+            least = filler_bytes_min(queue[0], property_crc=self._options.style.property_crc)
+            if (first - before) * least > _size(place):
+                continue  # the gap is older than this place, or the number is wrong
+            gap = [
+                LostRecord(*queue, number)
+                for number in range(before, first)
+                if (*queue, number) not in known and (*queue, number) not in elsewhere
+            ]
+            if len(gap) * least <= room:
+                missing += gap
+                room -= len(gap) * least
+        return missing
+
+    def _placed_later(self, place: _Place) -> set[tuple[bytes, int, int]]:
+        """Return the lost records that units place between here and where the log goes on."""
+        if place.goes_on_at <= place.end:
+            return set()
+        units = self._options.units.units_between(place.end, place.goes_on_at)
+        return {(*lost.queue, lost.queue_offset) for lost in units}
+
+    # --- the repair ---
+
+    def _arrange(self, place: _Place, lost: Sequence[LostRecord]) -> Arrangement:
+        style = self._options.style
+        return arrange(place.start, place.end, lost, style, closing=place.closing)
+
+    def _fill(self, place: _Place, arranged: Arrangement, store_ms: int) -> Repair:
+        lost = tuple(slot.lost for slot in arranged.slots if slot.lost is not None)
+        data = encode_slots(arranged.slots, store_ms, self._options.style)
+        if place.closing:
+            data += encode_blank(place.end - place.start - len(data))
+        only_blank = place.closing and len(data) == BLANK_BYTES
+        return Repair(
+            kind=RepairKind.BLANK if only_blank else RepairKind.FILL,
+            path=place.segment.path,
+            base_offset=place.segment.base_offset,
+            start=place.start,
+            end=place.end,
+            resume=place.end,
+            cause=_cause(place, lost),
+            data=data,
+            zero_rest=place.closing,
+            lost=lost,
+            left_out=arranged.left_out,
+        )
+
+    def _cut(self, at: int, junk_from: int) -> Repair | None:
+        """Return the cut at `at`; None if nothing lies behind it anyway.
+
+        A blank that ends the last segment stays: only what follows its eight bytes is junk.
+        """
+        number = self._log.index_of(at)
+        segment = self._log.segments[number]
+        later = self._log.segments[number + 1 :]
+        junk = not is_zero(segment, junk_from - segment.base_offset)
+        if not junk and not later:
+            return None
+        records = "nothing that follows is a valid record"
+        return Repair(
+            kind=RepairKind.CUT,
+            path=segment.path,
+            base_offset=segment.base_offset,
+            start=at,
+            end=segment.end_offset,
+            resume=at,
+            cause=f"torn end of the log: {records}"
+            if junk
+            else "segments behind the end of the log",
+            zero_rest=junk,
+            removed=tuple(view.path for view in later if not view.missing),
+        )
+
+
+def _size(place: _Place) -> int:
+    return place.end - place.start
+
+
+def is_zero(segment: SegmentView, position: int, end: int | None = None) -> bool:
+    """Tell whether all bytes of a segment from `position` on are zero."""
+    stop = min(segment.data_end(), len(segment.data) if end is None else end)
+    return not segment.data[position:stop].any()
+
+
+def _queue(segment: SegmentView, row: Rows) -> Queue:
+    at, length = int(row["topic_at"][0]), int(row["topic_length"][0])
+    return segment.data[at : at + length].tobytes(), int(row["queue_id"][0])
+
+
+def _lost_of_row(segment: SegmentView, row: Rows) -> LostRecord:
+    topic, queue_id = _queue(segment, row)
+    at, length = int(row["properties_at"][0]), int(row["properties_length"][0])
+    raw = segment.data[at : at + length].tobytes()
+    kept = ((name, find_property(raw, name)) for name in _KEPT_PROPERTIES)
+    return LostRecord(
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=int(row["queue_offset"][0]),
+        start=int(row["log_offset"][0]),
+        size=int(row["size"][0]),
+        batch_count=int(row["batch_count"][0]),
+        sys_flag=int(row["sys_flag"][0]) & SysFlag.TRANSACTION.value,
+        kept_properties=tuple((name, value) for name, value in kept if value),
+    )
+
+
+def _is_topic(topic: bytes) -> bool:
+    """Tell whether these bytes can be a topic's name; damaged ones rarely are."""
+    try:
+        text = topic.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return bool(text) and text.isprintable() and "/" not in text
+
+
+def _find_blank(segment: SegmentView, position: int) -> int | None:
+    """Return where the segment's blank record starts: one whose size leads exactly to the end."""
+    raw = segment.data[position : segment.data_end()].tobytes()
+    at = raw.find(_BLANK_MAGIC_BYTES, 4)
+    while at >= 0:
+        start = position + at - 4
+        if BLANK.unpack_from(raw, at - 4)[0] == len(segment.data) - start:
+            return start
+        at = raw.find(_BLANK_MAGIC_BYTES, at + 1)
+    return None
+
+
+def _cause(place: _Place, lost: Sequence[LostRecord]) -> str:
+    if place.segment.missing:
+        what = "segment is missing"
+    elif place.closing and not lost:
+        what = "no end-of-segment record, but the next segment goes on"
+    elif len(lost) == 1:
+        what = "damaged record"
+    else:
+        what = f"{len(lost)} damaged records" if lost else "bytes that are no record"
+    if place.swallowed:
+        what += (
+            f" (and {len(place.swallowed)} good record(s): the place alone is too small to fill)"
+        )
+    return what

@@ -1,0 +1,95 @@
+"""The words of recovery: repairs, notes, the plan that they make, and how a log is read for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from orbitmq.format.columns import ScanOptions
+from orbitmq.format.kernels import Kernels
+from orbitmq.store.recovery.lost_records import FillStyle, LostRecord
+from orbitmq.store.recovery.queue_counts import Queue
+from orbitmq.store.recovery.replay import Prepare, Progress
+
+
+class RepairKind(Enum):
+    """What is done to a bad place."""
+
+    FILL = "fill"  # records were lost there: fillers take their place
+    BLANK = "blank"  # only the end-of-segment record was lost: it is written again
+    CUT = "cut"  # torn tail: the log ends here
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One bad place and its mending. `start` and `end` are log offsets inside one segment.
+
+    `data` is written at `start`; with `zero_rest` everything behind it up to `end` becomes zeros.
+    `removed` are later segments that hold nothing (CUT). `resume` is where the log goes on.
+    """
+
+    kind: RepairKind
+    path: Path
+    base_offset: int
+    start: int
+    end: int
+    resume: int
+    cause: str
+    data: bytes = b""
+    zero_rest: bool = False
+    lost: tuple[LostRecord, ...] = ()
+    left_out: tuple[LostRecord, ...] = ()
+    removed: tuple[Path, ...] = ()
+
+    @property
+    def position(self) -> int:
+        return self.start - self.base_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something odd that stays as it is."""
+
+    path: Path
+    position: int
+    log_offset: int
+    cause: str
+
+
+class UnitSource(Protocol):
+    """What the queue files on disk know of lost records."""
+
+    def units_between(self, start: int, end: int) -> list[LostRecord]:
+        """Return the records that units place at log offsets from `start` up to `end`."""
+
+
+class NoUnits:
+    """For a log without queue files."""
+
+    def units_between(self, start: int, end: int) -> list[LostRecord]:
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class WalkOptions:
+    """How a log is read. `known_next` is what the queues already have where the walk starts."""
+
+    kernels: Kernels
+    scan: ScanOptions = field(default_factory=lambda: ScanOptions(check_crc=True))
+    style: FillStyle = field(default_factory=FillStyle)
+    units: UnitSource = field(default_factory=NoUnits)
+    known_next: Mapping[Queue, int] = field(default_factory=dict)
+    workers: int | None = None
+    progress: Progress | None = None
+    prepare: Prepare | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What recovery would do to a log."""
+
+    end_offset: int
+    records: int
+    repairs: tuple[Repair, ...]
+    notes: tuple[Note, ...]

@@ -1,0 +1,31 @@
+"""Units behind the end of their queue, left by a crash: the record they point to did not survive."""
+
+from orbitmq.format.cq_unit import UNIT_BYTES
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.queue_trim import cut_files, list_bases
+from orbitmq.store.recovery.queue_units import stored_units
+
+
+def cut_stale_units(queues: ConsumeQueues) -> int:
+    """Cut what the files of simple queues hold behind each queue's end; return how many units.
+
+    Left there, they would come to light when the queue has grown up to them, or when a Java broker
+    opens the store: it believes the files.
+    """
+    queues.write_out(thorough=True)
+    return sum(_cut_one(queues, number) for number in queues.numbers())
+
+
+def _cut_one(queues: ConsumeQueues, number: int) -> int:
+    end = queues.next_offset(number) * UNIT_BYTES
+    file_bytes = queues.layout.cq_file_bytes
+    bases = [base for base in list_bases(queues.directory(number)) if base + file_bytes > end]
+    stale = 0
+    for base in bases:
+        for _, units in stored_units(queues.path(number, base), max(0, end - base), file_bytes):
+            stale += int((units["size"] != 0).sum())
+    if stale or any(base >= end for base in bases):
+        with queues.lock:
+            files_end = (max(bases) + file_bytes) // UNIT_BYTES
+            cut_files(queues, number, end // UNIT_BYTES, files_end)
+    return stale

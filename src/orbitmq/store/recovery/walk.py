@@ -1,0 +1,190 @@
+"""What survives in a commit log: tell good records from bad places, and say how to mend those.
+
+Pure functions over mapped bytes; nothing is written here. `walk` hands out chunks of good records and,
+where the log is broken, a `Repair`; the caller applies it (or only reports it) and goes on.
+
+Rules for a place that holds no valid record:
+  nothing valid behind it      torn tail: the log ends there; the rest of the segment becomes zeros and
+                               later segments go
+  valid records behind it      the place is filled (`bad_place`), nothing behind it is given up
+A record that fails nothing but its stored offset stays, unless it ends the log and junk follows it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from orbitmq.format.columns import Mark
+from orbitmq.store.dispatch import Chunk
+from orbitmq.store.recovery.bad_place import BadPlaces, is_zero
+from orbitmq.store.recovery.log_view import LogView
+from orbitmq.store.recovery.queue_counts import Queue, QueueCounts
+from orbitmq.store.recovery.recovery_plan import Note, Plan, Repair, RepairKind, WalkOptions
+from orbitmq.store.recovery.replay import LogStop, Progress, ReplayState, replay
+
+NOTES_MAX: Final = 1000
+
+
+@dataclass(slots=True)
+class WalkResult:
+    """What a walk found; complete when the walk is over."""
+
+    end_offset: int
+    records: int = 0
+    recent_ms: tuple[int, ...] = ()  # store times of the last three good records
+    last_row: tuple[int, int, int] | None = None  # log offset; position and length of properties
+    repairs: list[Repair] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+    @property
+    def last_store_ms(self) -> int:
+        """The store time of the last good record, -1 if there was none."""
+        return self.recent_ms[-1] if self.recent_ms else -1
+
+
+def plan_recovery(log: LogView, start: int, options: WalkOptions) -> Plan:
+    """Return where the log ends and what has to be mended, without changing anything."""
+    result = WalkResult(start)
+    for _ in walk(log, start, options, result):
+        pass
+    return Plan(result.end_offset, result.records, tuple(result.repairs), tuple(result.notes))
+
+
+def walk(
+    log: LogView, start: int, options: WalkOptions, result: WalkResult
+) -> Iterator[Chunk | Repair]:
+    """Yield good records as chunks and bad places as repairs, in log order; fillers come as chunks too.
+
+    The caller may apply a repair before it takes the next item. `result` grows meanwhile.
+    """
+    return _Walk(log, start, options, result).run(start)
+
+
+class _Walk:
+    """One pass over a log. Not thread-safe."""
+
+    def __init__(self, log: LogView, start: int, options: WalkOptions, result: WalkResult) -> None:
+        self._log = log
+        self._options = options
+        self._result = result
+        self._counts = QueueCounts(log, start, options.kernels, options.known_next)
+        self._start = start
+
+    def run(self, start: int) -> Iterator[Chunk | Repair]:
+        places = BadPlaces(self._log, self._options, self._counts)
+        at = start
+        while True:
+            state = ReplayState(at)
+            yield from self._good(at, state)
+            self._result.end_offset = state.at
+            repair = places.examine(state.at, state.stop, self._result.recent_ms)
+            if repair is None:
+                return
+            self._result.repairs.append(repair)
+            yield repair
+            if repair.kind is RepairKind.CUT:
+                return
+            if chunk := self._filler_chunk(repair):
+                yield chunk
+            at = repair.resume
+            self._counts.skip_to(at)
+
+    def _good(self, at: int, state: ReplayState) -> Iterator[Chunk]:
+        """Yield chunks up to the next bad place; `state` tells where that is.
+
+        One chunk is held back: only what follows a record that names a wrong offset shows whether
+        that record counts.
+        """
+        held: Chunk | None = None
+        for chunk in replay(
+            self._log,
+            at,
+            kernels=self._options.kernels,
+            options=self._options.scan,
+            workers=self._options.workers,
+            state=state,
+            progress=self._shifted_progress(at),
+            prepare=self._options.prepare,
+        ):
+            if held is not None:
+                yield self._counted(held)
+            held, stale_at = self._without_stale(chunk)
+            if stale_at is not None:
+                state.at, state.stop = stale_at, LogStop.BAD
+                break
+        if held is not None and state.stop is LogStop.BAD:
+            held = self._without_doubtful_end(held, state)
+        if held is not None and len(held.rows):
+            yield self._counted(held)
+
+    def _counted(self, chunk: Chunk) -> Chunk:
+        rows = chunk.rows
+        self._result.records += len(rows)
+        self._result.recent_ms = (*self._result.recent_ms, *rows["store_ms"][-3:].tolist())[-3:]
+        last = rows[["log_offset", "properties_at", "properties_length"]][-1]
+        self._result.last_row = tuple(last.tolist())
+        wrong = rows[rows["marks"] & Mark.OFFSET_WRONG != 0]
+        for log_offset in wrong["log_offset"].tolist():
+            self._note(log_offset, "record names another log offset than its place")
+        return chunk
+
+    def _note(self, log_offset: int, cause: str) -> None:
+        if len(self._result.notes) < NOTES_MAX:
+            segment = self._log.at(log_offset)
+            position = log_offset - segment.base_offset
+            self._result.notes.append(Note(segment.path, position, log_offset, cause))
+
+    def _without_stale(self, chunk: Chunk) -> tuple[Chunk, int | None]:
+        """Cut a chunk before bytes of an earlier life of the segment; return where they start.
+
+        They can only be told from a clock that was set back by their queue offsets: those a living
+        log does not use twice.
+        """
+        rows = chunk.rows
+        times = rows["store_ms"]
+        before = self._result.last_store_ms
+        earlier = np.flatnonzero(times < np.concatenate(([before], times[:-1])))
+        for index in earlier.tolist():
+            log_offset = int(rows["log_offset"][index])
+            self._counts.advance(log_offset)
+            known = self._counts.next_offset(*_queue_of(chunk, rows[index]))
+            if known is not None and int(rows["queue_offset"][index]) < known:
+                return Chunk(chunk.buffer, rows[:index]), log_offset
+        return chunk, None
+
+    def _without_doubtful_end(self, chunk: Chunk, state: ReplayState) -> Chunk:
+        """Drop records with wrong offsets that end the log, if junk follows them."""
+        rows = chunk.rows
+        segment = self._log.at(int(rows["log_offset"][-1]))
+        if state.at >= segment.end_offset or not rows["marks"][-1] & Mark.OFFSET_WRONG:
+            return chunk
+        if is_zero(segment, state.at - segment.base_offset):
+            return chunk
+        right = np.flatnonzero(rows["marks"] & Mark.OFFSET_WRONG == 0)
+        keep = int(right[-1]) + 1 if len(right) else 0
+        state.at = int(rows["log_offset"][keep])
+        return Chunk(chunk.buffer, rows[:keep])
+
+    def _filler_chunk(self, repair: Repair) -> Chunk | None:
+        """Return the fillers of a repair as records, and count them in their queues."""
+        if repair.kind is not RepairKind.FILL:
+            return None
+        buffer = np.frombuffer(repair.data, dtype=np.uint8)
+        options = replace(self._options.scan, check_property_crc=False)
+        found = self._options.kernels.scan(buffer, 0, len(buffer), repair.start, options)
+        chunk = Chunk(buffer, found.rows)
+        self._counts.add(chunk)
+        return self._counted(chunk) if len(found.rows) else None
+
+    def _shifted_progress(self, at: int) -> Progress | None:
+        progress, start = self._options.progress, self._start
+        if progress is None:
+            return None
+        return lambda done, total: progress(at - start + done, at - start + total)
+
+
+def _queue_of(chunk: Chunk, row: np.void) -> Queue:
+    at, length = int(row["topic_at"]), int(row["topic_length"])
+    return chunk.buffer[at : at + length].tobytes(), int(row["queue_id"])

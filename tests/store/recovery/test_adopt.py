@@ -1,0 +1,372 @@
+"""Opening a store: what is trusted, what is read again, and what is mended."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from golden_stores import rows, settings, unpack
+from orbitmq.errors import WrongFileError
+from orbitmq.format.cq_unit import UNIT
+from orbitmq.format.record import decode_record
+from orbitmq.message import AppendRequest, QueueType
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.recovery.adopt import RecoveryReport
+from orbitmq.store.recovery.recovery_plan import RepairKind
+from orbitmq.store.store import MessageStore
+from orbitmq.testing.fake_clock import FakeClock
+
+SEGMENT = 65536
+
+
+def config(root: Path) -> StoreConfig:
+    return StoreConfig(
+        root=root, segment_bytes=SEGMENT, cq_file_bytes=2000, index_slots=50, index_items=200
+    )
+
+
+def open_store(root: Path) -> MessageStore:
+    return MessageStore.open(config(root), background=False, clock=FakeClock())
+
+
+def fill(store: MessageStore, count: int, first: int = 0) -> list[int]:
+    """Append messages to four queues; return where they lie."""
+    return [
+        store.append(
+            AppendRequest("T", number % 4, b"body %d " % number * 30, b"KEYS\x01k%d\x02" % number)
+        ).log_offset
+        for number in range(first, first + count)
+    ]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    with open_store(tmp_path / "s") as opened:
+        yield opened
+
+
+def killed(store: MessageStore, tmp_path: Path) -> Path:
+    """Return a copy of an open store: what is left when its process is killed now."""
+    return Path(shutil.copytree(store.config.root, tmp_path / "killed"))
+
+
+def reopened(root: Path) -> tuple[RecoveryReport, dict[int, int]]:
+    """Open, close, and return the report and how many messages each queue of T has."""
+    with open_store(root) as store:
+        lengths = {no: store.max_offset("T", no) for no in range(4)}
+        return store.recovery_report, lengths
+
+
+def even(count: int) -> dict[int, int]:
+    return dict.fromkeys(range(4), count // 4)
+
+
+def checkpointed(store: MessageStore) -> None:
+    store.wait_dispatched()
+    store.flush()
+
+
+def test_a_new_store_has_nothing_to_recover(store: MessageStore) -> None:
+    report = store.recovery_report
+
+    assert (report.end_offset, report.records, report.adopted) == (0, 0, False)
+    assert report.clean
+
+
+def test_a_closed_store_is_taken_as_it_is(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s") as store:
+        fill(store, 400)
+        end = store.max_log_offset
+
+    report, lengths = reopened(tmp_path / "s")
+
+    assert not report.adopted
+    assert (report.records, report.end_offset) == (0, end)
+    assert report.clean
+    assert lengths == even(400)
+
+
+def test_a_killed_store_goes_on_from_its_last_snapshot(store: MessageStore, tmp_path: Path) -> None:
+    fill(store, 400)
+    checkpointed(store)
+    fill(store, 400, first=400)
+    root = killed(store, tmp_path)
+
+    report, lengths = reopened(root)
+
+    assert not report.adopted
+    assert not report.clean
+    assert report.end_offset == store.max_log_offset
+    assert lengths == even(800)
+
+
+def test_a_store_killed_before_any_snapshot_is_read_as_a_whole(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    fill(store, 400)
+    root = killed(store, tmp_path)
+
+    report, lengths = reopened(root)
+
+    assert report.adopted
+    assert report.records == 400
+    assert lengths == even(400)
+
+
+def damage_snapshot(root: Path) -> None:
+    path = root / "orbitmq.snapshot"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+
+def write_checkpoint_as_java(root: Path) -> None:
+    with (root / "checkpoint").open("r+b") as page:
+        page.write((123).to_bytes(8, "big"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (damage_snapshot, "no snapshot"),
+        (lambda root: (root / "orbitmq.snapshot").unlink(), "no snapshot"),
+        (write_checkpoint_as_java, "somebody else"),
+        (lambda root: (root / "checkpoint").unlink(), "somebody else"),
+        (lambda root: shutil.rmtree(root / "consumequeue" / "T" / "2"), "consumequeue/T/2"),
+        (lambda root: sorted((root / "index").iterdir())[1].unlink(), "index files"),
+    ],
+    ids=["snapshot", "no-snapshot", "java", "no-checkpoint", "queue", "index"],
+)
+def test_whatever_cannot_be_trusted_is_compared_with_the_log(harm, reason, tmp_path: Path) -> None:
+    with open_store(tmp_path / "s") as store:
+        fill(store, 400)
+    harm(tmp_path / "s")
+
+    report, lengths = reopened(tmp_path / "s")
+
+    assert report.adopted
+    assert reason in report.why_adopted
+    assert report.records == 400
+    assert lengths == even(400)
+
+
+def test_damage_behind_the_snapshot_is_mended_without_reading_everything(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    fill(store, 400)
+    checkpointed(store)
+    places = fill(store, 40, first=400)
+    root = killed(store, tmp_path)
+    flip(root, places[7] + 100)
+
+    report, lengths = reopened(root)
+
+    assert not report.adopted
+    assert [repair.kind for repair in report.repairs] == [RepairKind.FILL]
+    assert [path.name.split("-")[0] for path in report.kept] == [str(places[7])]
+    assert lengths == even(440)
+
+
+def test_damage_before_the_snapshot_makes_recovery_compare_everything(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    places = fill(store, 400)
+    checkpointed(store)
+    fill(store, 4, first=400)
+    root = killed(store, tmp_path)
+    flip(root, places[390] + 100)
+
+    report, lengths = reopened(root)
+
+    assert report.adopted
+    assert "damaged" in report.why_adopted
+    assert [repair.start for repair in report.repairs] == [places[390]]
+    assert lengths == even(404)
+
+
+def test_a_log_that_lost_its_end_takes_queues_and_index_back(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    """Power loss: queues and snapshot were on disk, the end of the log was not."""
+    places = fill(store, 400)
+    checkpointed(store)
+    root = killed(store, tmp_path)
+    zero_from(root, places[380])
+
+    report, lengths = reopened(root)
+
+    assert report.adopted
+    assert report.end_offset == places[380]
+    assert lengths == even(380)
+    assert report.adoption.queues.beyond == 20
+
+
+@pytest.mark.feature("F34")
+def test_units_of_records_that_did_not_survive_are_cut(store: MessageStore, tmp_path: Path) -> None:
+    fill(store, 200)
+    checkpointed(store)
+    places = fill(store, 40, first=200)
+    store.wait_dispatched()
+    store._parts.dispatcher.queues.write_out(thorough=True)
+    root = killed(store, tmp_path)
+    zero_from(root, places[20])
+
+    report, lengths = reopened(root)
+
+    assert not report.adopted
+    assert report.stale_units == 20
+    assert lengths == even(220)
+    for queue_id in range(4):
+        data = (root / "consumequeue" / "T" / str(queue_id) / f"{0:020d}").read_bytes()
+        assert data[55 * 20 :] == bytes(2000 - 55 * 20)
+
+
+def flip(root: Path, log_offset: int) -> None:
+    base = log_offset // SEGMENT * SEGMENT
+    with (root / "commitlog" / f"{base:020d}").open("r+b") as segment:
+        segment.seek(log_offset - base)
+        byte = segment.read(1)[0]
+        segment.seek(log_offset - base)
+        segment.write(bytes([byte ^ 0x5A]))
+
+
+def zero_from(root: Path, log_offset: int) -> None:
+    for path in sorted((root / "commitlog").iterdir()):
+        base = int(path.name)
+        if base + SEGMENT > log_offset:
+            keep = max(0, log_offset - base)
+            path.write_bytes(path.read_bytes()[:keep].ljust(SEGMENT, b"\0"))
+
+
+def test_a_missing_segment_is_refused_with_a_next_step(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s") as store:
+        fill(store, 1000)
+    (tmp_path / "s" / "commitlog" / f"{SEGMENT:020d}").unlink()
+
+    with pytest.raises(WrongFileError, match="orbitmq store repair"):
+        open_store(tmp_path / "s")
+
+
+def test_a_single_segment_of_wrong_length_is_refused(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s") as store:
+        fill(store, 10)
+    segment = tmp_path / "s" / "commitlog" / f"{0:020d}"
+    segment.write_bytes(segment.read_bytes()[:-1])
+
+    with pytest.raises(WrongFileError, match="65535 bytes instead of 65536"):
+        open_store(tmp_path / "s")
+
+
+def golden_config(name: str, root: Path) -> StoreConfig:
+    return StoreConfig.from_settings(root, settings(name))
+
+
+def files_below(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.feature("F35")
+@pytest.mark.parametrize("name", ["mixed", "crashed", "propcrc", "timer", "indexroll", "batchcq"])
+def test_queues_and_index_that_were_deleted_come_back_byte_for_byte(
+    name: str, tmp_path: Path
+) -> None:
+    root = unpack(name, tmp_path)
+    parts = ("consumequeue", "batchconsumequeue", "index")
+    before = {part: files_below(root / part) for part in parts}
+    for part in parts:
+        shutil.rmtree(root / part, ignore_errors=True)
+
+    with MessageStore.open(golden_config(name, root), background=False) as store:
+        assert store.recovery_report.adopted
+
+    after = {part: files_below(root / part) for part in parts}
+    assert after["consumequeue"] == before["consumequeue"]
+    assert after["batchconsumequeue"] == before["batchconsumequeue"]
+    # An index file is named after the moment of its creation; everything in it comes from the log.
+    assert list(after["index"].values()) == list(before["index"].values())
+
+
+@pytest.mark.feature("F33")
+def test_garbage_behind_the_last_unit_of_a_queue_is_cut(tmp_path: Path) -> None:
+    root = unpack("mixed", tmp_path)
+    row = next(
+        row for row in rows("mixed", "queue") if row["topic"] == "GoldAa" and row["queueId"] == 1
+    )
+    base = row["maxOffset"] * 20 // 2000 * 2000
+    file = root / "consumequeue" / "GoldAa" / "1" / f"{base:020d}"
+    before = file.read_bytes()
+    end = row["maxOffset"] * 20 - base
+    with file.open("r+b") as handle:
+        handle.seek(end)
+        handle.write(UNIT.pack(77, 100, 5) + b"\xff" * 20)
+
+    with MessageStore.open(golden_config("mixed", root), background=False) as store:
+        assert store.max_offset("GoldAa", 1) == row["maxOffset"]
+        queues = store._parts.dispatcher.queues
+        assert queues.end_log_offset(queues.find("GoldAa", 1)) == row["maxPhysicOffset"]
+
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["mixed", "cleaned", "ext", "batchcq", "propcrc", "timer"])
+def test_adopting_a_closed_store_of_a_real_broker_changes_no_file_of_it(
+    name: str, tmp_path: Path
+) -> None:
+    root = unpack(name, tmp_path)
+    own = ("checkpoint", "lock", "orbitmq.snapshot", "abort")
+    before = {key: value for key, value in files_below(root).items() if key not in own}
+
+    with MessageStore.open(golden_config(name, root), background=False) as store:
+        report = store.recovery_report
+
+    after = {key: value for key, value in files_below(root).items() if key not in own}
+    assert report.adopted
+    assert report.adoption.is_clean
+    assert after == before
+
+
+def test_offsets_of_a_topic_whose_messages_expired_are_kept(tmp_path: Path) -> None:
+    root = unpack("cleaned", tmp_path)
+    expected = {
+        (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"])
+        for row in rows("cleaned", "queue")
+    }
+
+    with MessageStore.open(golden_config("cleaned", root), background=False) as store:
+        found = {queue: (store.min_offset(*queue), store.max_offset(*queue)) for queue in expected}
+
+    assert found == expected
+
+
+def test_a_lost_inner_batch_leaves_the_numbers_of_a_batch_queue_alone(tmp_path: Path) -> None:
+    root = unpack("batchcq", tmp_path)
+    batches = [row for row in rows("batchcq", "record") if "INNER_NUM" in row["properties"]]
+    lost = batches[20]
+    flip(root, lost["phyOffset"] + 95)
+    lengths = {(row["topic"], row["queueId"]): row["maxOffset"] for row in rows("batchcq", "queue")}
+
+    with MessageStore.open(golden_config("batchcq", root), background=False) as store:
+        assert [repair.start for repair in store.recovery_report.repairs] == [lost["phyOffset"]]
+        assert {queue: store.max_offset(*queue) for queue in lengths} == lengths
+
+    segment = root / "commitlog" / f"{lost['phyOffset'] // SEGMENT * SEGMENT:020d}"
+    filler = decode_record(segment.read_bytes(), lost["phyOffset"] % SEGMENT)
+    assert filler.property_map["INNER_NUM"] == lost["properties"]["INNER_NUM"]
+
+
+def test_the_kind_of_a_topic_does_not_get_lost_in_adoption(tmp_path: Path) -> None:
+    root = unpack("batchcq", tmp_path)
+    shutil.rmtree(root / "batchconsumequeue")
+
+    types = {"BatchT": QueueType.BATCH}
+    with MessageStore.open(
+        golden_config("batchcq", root),
+        background=False,
+        topic_types=lambda topic: types.get(topic, QueueType.SIMPLE),
+    ) as store:
+        assert store.queues() == [("BatchT", 0), ("BatchT", 1)]
+
+    assert not list((root / "consumequeue").glob("BatchT*"))
