@@ -3,13 +3,14 @@
 import itertools
 import random
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compat.java_store import needs_java, read_store
+from compat.java_store import Row, needs_java, read_store
 from compat.our_store import (
     Written,
     append_every_kind,
@@ -22,6 +23,7 @@ from crash.checker import History, broker_settings
 from crash.fork_server import ForkServer
 from crash.lives import live_and_die
 from crash.workload import NUMBER, request
+from crash.writer import ENDLESS
 from crash.writer import config as writer_config
 from golden_stores import damage, settings, torn_variant, unpack
 from orbitmq.format.properties import decode_properties
@@ -124,6 +126,28 @@ def test_java_reads_a_store_that_we_recovered_after_a_kill(
     _require_acknowledged(view.records, history)
 
 
+@pytest.mark.feature("X2")
+def test_java_reads_a_store_whose_oldest_segments_we_deleted(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    history = History(seed=79)
+    root = tmp_path / "store"
+    _live_until_enough(server, root, history, mode="async", clean=True)
+    config = writer_config(root, "async", clean=True)
+    with MessageStore.open(config) as store:
+        time.sleep(0.1)  # all that was written so far is older than the retention
+        store.append(request(history.seed, ENDLESS * 1000))
+        store.delete_expired_now()
+        _wait_until(lambda: store.min_log_offset > 0)
+        start = store.min_log_offset
+
+    view = read_store(root, broker_settings(config), shutdown=False)
+
+    assert view.opened["min_log_offset"] == start
+    require_consistent(view)
+    _require_acknowledged(view.records, history, start)
+
+
 def test_java_reads_to_the_end_of_a_log_whose_damaged_record_we_replaced(tmp_path: Path) -> None:
     root = damage(unpack("crashed", tmp_path), "flip-late")
     config = StoreConfig.from_settings(root, settings("crashed"))
@@ -148,11 +172,20 @@ def _live_until_enough(server: ForkServer, root: Path, history: History, **optio
             return
 
 
-def _require_acknowledged(records: list[dict[str, object]], history: History) -> None:
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _require_acknowledged(records: list[Row], history: History, start: int = 0) -> None:
     by_offset = {record["log_offset"]: record for record in records}
     for number, ack in history.acked.items():
+        if ack.log_offset < start:
+            continue
         made = request(history.seed, number)
         record = by_offset[ack.log_offset]
         assert record["properties"] == decode_properties(made.properties)
-        assert record["properties"][NUMBER] == str(number)  # type: ignore[index]
+        assert record["properties"][NUMBER] == str(number)
         assert (record["topic"], record["queue_id"]) == (made.topic, made.queue_id)

@@ -25,7 +25,7 @@ CLOCK_START_MS: Final = (
     time.time_ns() // 1_000_000
 )  # of the fork server: clocks of later lives go on
 ENDLESS: Final = 1_000_000
-RETENTION_MS: Final = 80  # with cleaning: old enough after this; far less than a round takes
+RETENTION_MS: Final = 40  # with cleaning: old enough after this; far less than a round takes
 
 
 def config(root: Path, mode: str, *, clean: bool = False) -> StoreConfig:
@@ -105,6 +105,8 @@ def run(
                 os.write(fd, Ack(FLUSHED, store.flushed_offset).packed())
             if chance.random() < 0.01:
                 store.flush()
+            if clean and chance.random() < 0.05:
+                store.delete_expired_now()  # the timer alone would come too late in so short a life
 
 
 def _append_some(

@@ -225,6 +225,10 @@ class Cleaner:
         min_offset = self._segments.min_offset
         if min_offset <= self._followed_offset:
             return
+        # First of all: a power cut must not bring back segments that queues and index have left behind.
+        for directory in self._segments.layout.commit_log_directories:
+            if directory.exists():
+                self._segments.disk.sync_directory(directory)
         for follower in self._followers:
             follower(min_offset)
         self._followed_offset = min_offset

@@ -15,7 +15,7 @@ from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.errors import FormatError
-from orbitmq.format.crc import CRC_MASK, full_crc32
+from orbitmq.format.crc import CRC_MASK, crc32
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.record import FIXED
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Host, SysFlag
@@ -125,7 +125,7 @@ class Appender:
         ):
             return self._append_with_care(request)
         size = route.fixed_bytes + len(body) + len(properties)
-        checksum = full_crc32(body) & CRC_MASK
+        checksum = crc32(body) & CRC_MASK
         head = self._head
         with self._append_lock:
             store_ms = self._lock_since_ms = self._now_ms()
@@ -297,7 +297,7 @@ class Appender:
                     fixed = pack(
                         0,  # size and magic come last, see WriteHead
                         0,
-                        full_crc32(body) & CRC_MASK,
+                        crc32(body) & CRC_MASK,
                         queue_id,
                         request.flag,
                         queue_offset,
