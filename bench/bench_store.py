@@ -56,9 +56,9 @@ class Size:
 SMALL_FILES = {"segment_bytes": 4 * MiB, "index_slots": 50_000, "index_items": 200_000}
 SIZES = {
     "full": Size(
-        appends=400_000,
-        warm=200_000,
-        chunk=50_000,
+        appends=409_600,  # whole batches, for both sides
+        warm=204_800,
+        chunk=51_200,
         sync_appends=12_000,
         sync_warm=4_000,
         log_bytes=2_000_000_000,
@@ -94,14 +94,15 @@ JAVA_KEYS = {
 # Parts: each runs alone in a process and returns one row.
 
 
-def part_append(root: Path, size: Size, *, batch: int = 1, sync: int = 0) -> Row:
-    """Append until dispatch has caught up, one by one or in batches."""
+def part_append(root: Path, size: Size, *, batch: int = 1, sync: int = 0, producer: int = 0) -> Row:
+    """Append until dispatch has caught up, one by one, many in a call, or as producers' batches."""
     warm, count = (size.sync_warm, size.sync_appends) if sync else (size.warm, size.appends)
     chunk = size.sync_warm if sync else size.chunk
     spent = 0.0
     with _open(root, size, sync=bool(sync)) as store:
         for numbers in harness.chunks(0, warm + count, chunk):
-            seconds = _append(store, numbers, QUEUES, batch)
+            append = _append_producer_batches if producer else _append
+            seconds = append(store, numbers, QUEUES, batch)
             spent += seconds if numbers.start >= warm else 0.0
         _require_units(store, warm + count)
     return {"rate": count / spent, "seconds": spent}
@@ -219,6 +220,18 @@ def _append(store: MessageStore, numbers: range, queues: int, batch: int) -> flo
     return seconds
 
 
+def _append_producer_batches(store: MessageStore, numbers: range, queues: int, batch: int) -> float:
+    made = [harness.producer_batch(i, batch, queues) for i in numbers[::batch]]
+    ok = AppendStatus.PUT_OK
+    start = time.perf_counter()
+    good = sum(r.status is ok for request in made for r in store.append_client_batch(request))
+    dispatched = store.wait_dispatched(timeout=60)
+    seconds = time.perf_counter() - start
+    _require(dispatched, "dispatch does not keep up")
+    _require(good == len(numbers), f"{len(numbers) - good} of {len(numbers)} appends were refused")
+    return seconds
+
+
 def _query(store: MessageStore, count: int, queries: int) -> float:
     start = time.perf_counter()
     for j in range(queries):
@@ -273,10 +286,13 @@ class Run:
             one = self.ours("append", root)["rate"]
         with scratch(self.directory, "append") as root:
             many = self.ours("append", root, batch=BATCH)["rate"]
+        with scratch(self.directory, "append") as root:
+            producer = self.ours("append", root, batch=BATCH, producer=1)["rate"]
         return [
             Line("put 1 KiB one by one, async flush", one, java, goal=0.5),
-            Line(f"put in batches of {BATCH} against RocketMQ one by one", many, java, goal=3),
-            Line(f"put in batches of {BATCH} against RocketMQ's batches", many, java_batch),
+            Line(f"put {BATCH} messages in one call, against one by one", many, java, goal=3),
+            Line(f"put producer batches of {BATCH}, against one by one", producer, java, goal=3),
+            Line(f"put producer batches of {BATCH}, against the same", producer, java_batch),
         ]
 
     def sync(self) -> list[Line]:

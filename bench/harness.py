@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orbitmq.format.client_batch import ClientMessage, encode_client_batch
 from orbitmq.format.properties import encode_properties
 from orbitmq.message import AppendRequest, Host
 
@@ -53,6 +54,20 @@ def request(i: int, queue_count: int) -> AppendRequest:
         properties=encode_properties(properties),
         born_ms=time.time_ns() // 1_000_000,
         born_host=_HOST,
+    )
+
+
+def producer_batch(i: int, count: int, queue_count: int) -> AppendRequest:
+    """Return messages i, i+1, ... as a producer sends them in one request, which goes into one queue."""
+    made = [request(j, queue_count) for j in range(i, i + count)]
+    address = request(i // count, queue_count)
+    body = encode_client_batch(ClientMessage(m.body, m.properties, m.flag) for m in made)
+    return AppendRequest(
+        topic=address.topic,
+        queue_id=address.queue_id,
+        body=body,
+        born_ms=address.born_ms,
+        born_host=address.born_host,
     )
 
 

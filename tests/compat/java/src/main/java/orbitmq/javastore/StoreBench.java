@@ -40,7 +40,19 @@ public final class StoreBench {
         opened = new OpenStore(root, settings);
     }
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        int code = 0;
+        try {
+            measure(arguments);
+        } catch (Throwable error) {
+            error.printStackTrace();
+            code = 1;
+        }
+        // The store's threads would keep the process alive.
+        Runtime.getRuntime().halt(code);
+    }
+
+    private static void measure(String[] arguments) throws Exception {
         Map<String, String> settings = OpenStore.settings(arguments, 2);
         String warmStore = settings.remove("warm_store");
         boolean shutdown = "true".equals(settings.remove("shutdown"));
@@ -57,7 +69,6 @@ public final class StoreBench {
             }
             rows.write(bench.row);
         }
-        Runtime.getRuntime().halt(0);
     }
 
     private void run(String what) throws Exception {
