@@ -173,7 +173,7 @@ class IndexFiles:
     def _create(self) -> OpenIndex:
         header = self.full[-1].header.following() if self.full else IndexHeader()
         name = self._new_name()
-        created = OpenIndex(name, self.path(name), self.layout, self.files)
+        created = OpenIndex(name, self.path(name), self.layout, self.files, self._maps)
         created.start(header)
         for attempt in range(1, CREATE_TRIES + 1):
             try:
@@ -346,7 +346,7 @@ class IndexFiles:
 
     def open_file(self, name: str) -> OpenIndex:
         """Return an empty handle on a file."""
-        return OpenIndex(name, self.path(name), self.layout, self.files)
+        return OpenIndex(name, self.path(name), self.layout, self.files, self._maps)
 
 
 StoreMsOf = Callable[[int], int | None]

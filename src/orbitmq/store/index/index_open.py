@@ -26,6 +26,7 @@ from orbitmq.format.index_file import (
     entry_position,
 )
 from orbitmq.format.kernels import Kernels
+from orbitmq.store.index.index_maps import IndexMaps
 from orbitmq.units import PAGE_BYTES, MiB
 
 BUFFER_ENTRIES: Final = 32 * 1024
@@ -38,7 +39,9 @@ _READ_BYTES: Final = 4 * MiB
 class OpenIndex:
     """One index file with its slots in memory. Not thread-safe; `IndexFiles` guards it."""
 
-    def __init__(self, name: str, path: str, layout: StoreLayout, files: FileCache) -> None:
+    def __init__(
+        self, name: str, path: str, layout: StoreLayout, files: FileCache, maps: IndexMaps
+    ) -> None:
         self.name = name
         self.path = path
         self.items_max = layout.index_items
@@ -46,6 +49,7 @@ class OpenIndex:
         self.state: Ints = np.array(IndexHeader(), dtype=np.int64)
         self._layout = layout
         self._files = files
+        self._maps = maps
         self._buffer: Bytes = np.zeros(0, dtype=np.uint8)
         self._buffer_first = FIRST_ITEM
         self._dirty = np.zeros(-(-layout.index_slots // _PAGE_SLOTS), dtype=np.bool_)
@@ -120,10 +124,10 @@ class OpenIndex:
         if 0 <= inside < self._buffered and len(self._buffer):
             return ENTRY.unpack_from(self._buffer.data, inside * ENTRY_BYTES)
         position = entry_position(number, len(self.slots))
-        data = self._files.read(self.path, position, ENTRY_BYTES)
-        if len(data) < ENTRY_BYTES:
+        data = self._maps.get(self.path)
+        if position + ENTRY_BYTES > len(data):
             return (0, 0, -1, 0)  # a negative time ends any chain
-        return ENTRY.unpack(data)
+        return ENTRY.unpack_from(data.data, position)
 
     def chain(self, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
         """Follow a key's chain, newest first; hash matches only."""

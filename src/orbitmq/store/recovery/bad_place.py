@@ -69,9 +69,13 @@ class BadPlaces:
             return None
         if stop is LogStop.BLANK:
             return self._cut(at, at + BLANK_BYTES)
+        candidate = next_record(self._log, at + 1, self._options.kernels)
+        if candidate is None:
+            return self._cut(at, at)  # as every healthy log ends: nothing has to be counted
         self._counts.advance(at)
         # The oldest of them: one header with a wrong time must not make all that follow look stale.
-        proof = self._proof_behind(at, min(recent_ms, default=-1) if len(recent_ms) > 1 else -1)
+        oldest_ms = min(recent_ms, default=-1) if len(recent_ms) > 1 else -1
+        proof = self._first_proof(candidate, oldest_ms)
         if proof is None:
             return self._cut(at, at)
         place = self._place(at, proof)
@@ -84,8 +88,8 @@ class BadPlaces:
 
     # --- where the log goes on ---
 
-    def _proof_behind(self, at: int, oldest_ms: int) -> int | None:
-        found = next_record(self._log, at + 1, self._options.kernels)
+    def _first_proof(self, candidate: int, oldest_ms: int) -> int | None:
+        found: int | None = candidate
         while found is not None and not self._is_proof(found, oldest_ms):
             found = next_record(self._log, found + 1, self._options.kernels)
         return found

@@ -125,8 +125,8 @@ class _Walk:
         self._result.recent_ms = (*self._result.recent_ms, *rows["store_ms"][-3:].tolist())[-3:]
         last = rows[["log_offset", "properties_at", "properties_length"]][-1]
         self._result.last_row = tuple(last.tolist())
-        wrong = rows[rows["marks"] & Mark.OFFSET_WRONG != 0]
-        for log_offset in wrong["log_offset"].tolist():
+        for index in np.flatnonzero(rows["marks"] & Mark.OFFSET_WRONG).tolist():
+            log_offset = int(rows["log_offset"][index])
             self._note(log_offset, "record names another log offset than its place")
         return chunk
 
