@@ -26,5 +26,5 @@ def test_the_benchmark_of_the_store_runs_in_its_smallest_size(tmp_path: Path) ->
     lines = json.loads(figures.read_text())["lines"]
     assert all(line["ours"] > 0 for line in lines)
     beside = [line["what"] for line in lines if line["java"]]
-    assert len(beside) == (0 if why_not() else 9)
+    assert len(beside) == (0 if why_not() else 10)
     assert not [path for path in tmp_path.iterdir() if path != figures]

@@ -338,8 +338,8 @@ class _Check:
             return Checkpoint()
 
     def _check_checkpoint(self, checkpoint: Checkpoint | None, result: WalkResult) -> None:
-        if not result.records:
-            return
+        if not result.records or (checkpoint is None and self._live):
+            return  # a new store writes it with its first flush
         cause, position = None, 0
         if checkpoint is None:
             cause = "there is no checkpoint; a Java broker would read the whole log"
