@@ -14,6 +14,18 @@ OrbitError
 │   ├── WrongFileError         a file has the wrong kind, name or length
 │   ├── CorruptRecordError     a record fails its own checks
 │   └── StateFileError         a JSON state file cannot be understood
+├── WireError                something between two programs; has `peer`
+│   ├── RemoteProtocolError    the peer sent bytes that are no command; its connection is closed
+│   ├── FieldError             a header field of a request is missing or cannot be understood
+│   ├── UnreachableError       no connection, or it broke before the answer came
+│   ├── RequestTimeoutError    no answer in time; whether the request was done is not known
+│   ├── TooManyRequestsError   more requests wait for answers than the limit allows
+│   └── ResponseError          the peer answered that it could not do it; has `code` and `remark`
+├── ClientError              something about a producer, a consumer or an admin
+│   ├── NoRouteError           no name server knows the topic, or nobody serves it
+│   ├── InvalidMessageError    a message or a name that no broker would take
+│   ├── SendFailedError        every try to send a message failed; has `attempts`
+│   └── ClientClosedError      the producer or consumer was closed
 
 A message answers three questions: what and where, what it means, what to do next. `exit_code` is what
 the command line returns: 2 usage, 3 unreachable, 4 corrupt or unreadable.
@@ -120,3 +132,84 @@ def io_error(path: Path | str, operation: str, cause: OSError) -> StoreError:
             return WrongFileError(path, f"{operation} failed: {cause.strerror}", step)
     step = "Look at the disk (`dmesg`), then run `orbitmq store check` on the directory."
     return StoreIOError(path, operation, cause, step)
+
+
+class WireError(OrbitError):
+    """Something went wrong between two programs; `peer` is the other's address, empty if not known."""
+
+    exit_code = 3
+
+    def __init__(self, peer: str, what: str, next_step: str = "") -> None:
+        self.peer, self.what, self.next_step = peer, what, next_step
+        text = f"{peer}: {what}" if peer else what
+        super().__init__(f"{text}. {next_step}" if next_step else text)
+
+
+class RemoteProtocolError(WireError):
+    """The peer sent bytes that are no command. Nothing behind them can be understood: close."""
+
+    def __init__(self, what: str, peer: str = "") -> None:
+        super().__init__(peer, what)
+
+
+class FieldError(WireError):
+    """A header field is missing or cannot be understood; `field` is its name on the wire."""
+
+    def __init__(self, field: str, what: str, peer: str = "") -> None:
+        self.field = field
+        super().__init__(peer, f"header field {field}: {what}")
+
+
+class UnreachableError(WireError):
+    """No connection could be made, or it broke before the answer came."""
+
+
+class RequestTimeoutError(WireError):
+    """No answer came in time. Whether the request was done is not known."""
+
+
+class TooManyRequestsError(WireError):
+    """More requests wait for an answer than the limit allows; try again when some are answered."""
+
+
+class ResponseError(WireError):
+    """The peer answered that it could not do it."""
+
+    exit_code = 1
+
+    def __init__(self, code: int, remark: str, peer: str = "", next_step: str = "") -> None:
+        self.code, self.remark = code, remark
+        super().__init__(peer, f"answer code {code}: {remark}", next_step)
+
+
+class ClientError(OrbitError):
+    """Something about a producer, a consumer or an admin client."""
+
+    exit_code = 3
+
+
+class NoRouteError(ClientError):
+    """No name server knows the topic, or no broker that serves it is registered."""
+
+    def __init__(self, topic: str, what: str, next_step: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic}: {what}. {next_step}")
+
+
+class InvalidMessageError(ClientError):
+    """A message, topic or group that no broker would take."""
+
+    exit_code = 2
+
+
+class SendFailedError(ClientError):
+    """Every try to send a message failed; `attempts` says where and why."""
+
+    def __init__(self, topic: str, attempts: list[tuple[str, Exception]]) -> None:
+        self.topic, self.attempts = topic, attempts
+        tries = "; ".join(f"{broker}: {error}" for broker, error in attempts)
+        super().__init__(f"topic {topic}: not sent after {len(attempts)} tries: {tries}")
+
+
+class ClientClosedError(ClientError):
+    """The producer, consumer or admin client was closed."""

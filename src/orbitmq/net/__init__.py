@@ -1,0 +1,1 @@
+"""Sockets: asyncio around `wire`. One protocol object per connection, in both directions."""

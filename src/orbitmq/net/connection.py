@@ -1,0 +1,293 @@
+"""One connection: frames in and out, requests in both directions, limits.
+
+All requests of one read are handed over together, and all answers given meanwhile leave in one write.
+A peer that does not read what it asked for is not read from until it does.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, cast
+
+from orbitmq.errors import (
+    RemoteProtocolError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+    UnreachableError,
+    WireError,
+)
+from orbitmq.message import Host
+from orbitmq.net.config import NetConfig
+from orbitmq.wire.codes import VERSION
+from orbitmq.wire.command import (
+    ONEWAY_FLAG,
+    Command,
+    Encoding,
+    Opaques,
+    encode_command,
+    encode_prefix,
+)
+from orbitmq.wire.frame import FrameDecoder
+
+_log = logging.getLogger(__name__)
+
+_TLS_HELLO: Final = 0x16
+
+
+class Handler(Protocol):
+    """What happens on connections. Called in the loop's thread; must not block."""
+
+    def on_open(self, connection: "Connection") -> None:
+        """A connection is there; nothing came yet."""
+
+    def on_commands(self, connection: "Connection", requests: list[Command]) -> None:
+        """These requests came, in this order. Answer with `connection.send`, now or later."""
+
+    def on_close(self, connection: "Connection", error: Exception | None) -> None:
+        """The connection is gone; nothing can be sent any more."""
+
+
+class _Waiting:
+    """A request of ours without an answer yet."""
+
+    __slots__ = ("future", "timer")
+
+    def __init__(self, future: "asyncio.Future[Command]", timer: asyncio.TimerHandle) -> None:
+        self.future, self.timer = future, timer
+
+
+class Connection(asyncio.Protocol):
+    """One socket. Belongs to its loop's thread."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        config: NetConfig,
+        *,
+        on_lost: "Callable[[Connection], None] | None" = None,
+    ) -> None:
+        self.peer = ""
+        self.local = ""
+        self.peer_host = Host(b"\x00\x00\x00\x00", 0)
+        self.encoding = Encoding.JSON
+        self.language = "OTHER"
+        self.version = VERSION
+        self.closed = False
+        self.active_at = 0.0  # loop time of the last read or write
+        self.owner_data: dict[str, Any] = {}
+        self._handler, self._config, self._on_lost = handler, config, on_lost
+        self._decoder = FrameDecoder(config.frame_bytes_max)
+        self._opaques = Opaques()
+        self._waiting: dict[int, _Waiting] = {}
+        self._out: list[bytes] = []
+        self._backlog: list[Command] = []
+        self._in_turn = False  # a flush follows anyway
+        self._paused = False
+        self._started = False
+        self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._gone: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.peer}{' closed' if self.closed else ''}>"
+
+    # --- what the loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._gone = self._loop.create_future()
+        self.active_at = self._loop.time()
+        self.peer, self.peer_host = _address(transport.get_extra_info("peername"))
+        self.local, _ = _address(transport.get_extra_info("sockname"))
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=self._config.write_buffer_bytes)
+        self._handler.on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.active_at = self._loop.time()
+        if not self._started:
+            self._started = True
+            if data[0] == _TLS_HELLO:
+                self.close("TLS is not spoken on this port; connect without it (useTLS=false)")
+                return
+        commands = self._decoder.receive(data)
+        if commands:
+            self._take(commands)
+        if self._decoder.error is not None and not self.closed:
+            self._give_up(self._decoder.error)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self.closed:
+            return
+        self._work_off()
+        if not self._paused:
+            self._transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._out.clear()
+        self._backlog.clear()
+        waiting, self._waiting = self._waiting, {}
+        for one in waiting.values():
+            one.timer.cancel()
+            if not one.future.done():
+                error = UnreachableError(self.peer, "the connection broke before the answer came")
+                one.future.set_exception(error)
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+        self._handler.on_close(self, exc)
+        if self._on_lost is not None:
+            self._on_lost(self)
+
+    # --- commands that came ---
+
+    def _take(self, commands: list[Command]) -> None:
+        last = commands[-1]
+        self.encoding, self.language, self.version = last.encoding, last.language, last.version
+        requests = [command for command in commands if not command.flag & 1]
+        if len(requests) != len(commands):
+            for command in commands:
+                if command.flag & 1:
+                    self._answered(command)
+        if requests:
+            self._backlog += requests
+            if not self._paused:
+                self._work_off()
+
+    def _work_off(self) -> None:
+        """Hand requests over, a few at a time: an answer may be a thousand times its request."""
+        step = self._config.commands_per_turn
+        self._in_turn = True
+        try:
+            while self._backlog and not self._paused and not self.closed:
+                requests, self._backlog = self._backlog[:step], self._backlog[step:]
+                self._handler.on_commands(self, requests)
+                self._flush()
+        finally:
+            self._in_turn = False
+        self._flush()
+
+    def _answered(self, command: Command) -> None:
+        one = self._waiting.pop(command.opaque, None)
+        if one is None:
+            _log.debug(
+                "%s: an answer that nobody waits for (any more): %d", self.peer, command.code
+            )
+            return
+        one.timer.cancel()
+        if not one.future.done():
+            one.future.set_result(command)
+
+    # --- sending ---
+
+    def send(self, command: Command) -> None:
+        """Send a command; everything sent in one turn of the loop leaves in one write."""
+        self.send_frame(encode_command(command))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send bytes that are a whole frame already."""
+        if self.closed:
+            return
+        if not self._out and not self._in_turn:
+            self._loop.call_soon(self._flush)
+        self._out.append(frame)
+
+    def send_parts(self, command: Command, parts: Sequence[bytes | memoryview]) -> None:
+        """Send a command whose body is these parts; they are copied before this returns."""
+        size = sum(map(len, parts))
+        self.send_frame(b"".join((encode_prefix(command, size), *parts)))
+
+    def oneway(self, command: Command) -> None:
+        """Send a request that the peer does not answer."""
+        command.flag |= ONEWAY_FLAG
+        command.opaque = self._opaques.next()
+        self.send(command)
+
+    def request(self, command: Command, timeout_ms: float) -> "asyncio.Future[Command]":
+        """Send a request; the future gets the answer, whatever its code, or a WireError."""
+        future: asyncio.Future[Command] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(UnreachableError(self.peer, "the connection is closed"))
+            return future
+        if len(self._waiting) >= self._config.pending_requests_max:
+            what = f"{len(self._waiting)} requests wait for answers already"
+            future.set_exception(TooManyRequestsError(self.peer, what))
+            return future
+        opaque = command.opaque = self._opaques.next()
+        timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, opaque, command.code)
+        self._waiting[opaque] = _Waiting(future, timer)
+        self.send(command)
+        return future
+
+    def _timed_out(self, opaque: int, code: int) -> None:
+        one = self._waiting.pop(opaque, None)
+        if one is not None and not one.future.done():
+            what = f"no answer in time to request code {code}"
+            one.future.set_exception(RequestTimeoutError(self.peer, what))
+
+    def _flush(self) -> None:
+        if not self._out or self.closed:
+            return
+        frames, self._out = self._out, []
+        self.active_at = self._loop.time()
+        self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if self._paused:
+            held = self._transport.get_write_buffer_size()
+            if held > self._config.write_buffer_bytes_max:
+                self._give_up(RemoteProtocolError(f"{held} bytes wait that it does not read"))
+
+    # --- the end ---
+
+    def close(self, reason: str = "") -> None:
+        """Send what is waiting and close."""
+        if self.closed:
+            return
+        if reason:
+            _log.info("connection %s: closed: %s", self.peer, reason)
+        self._flush()
+        self.closed = True
+        self._transport.close()
+
+    def _give_up(self, error: WireError) -> None:
+        _log.warning("connection %s: closed: %s", self.peer, error)
+        self._flush()
+        self.closed = True
+        if self._paused:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is gone."""
+        if self._gone is not None:
+            await asyncio.shield(self._gone)
+
+    def abort(self) -> None:
+        """Close without sending what is waiting."""
+        self.closed = True
+        self._transport.abort()
+
+
+def _address(name: Any) -> tuple[str, Host]:
+    """Return a socket's name as text and as a host; Java writes both kinds of address this way."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return str(name or "unknown"), Host(b"\x7f\x00\x00\x01", 0)
+    address = ipaddress.ip_address(str(name[0]).partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    port = int(name[1])
+    text = f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+    return text, Host(address.packed, port)
