@@ -61,10 +61,8 @@ async def raw(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 async def end(writer: asyncio.StreamWriter) -> None:
     writer.close()
-    try:
+    with suppress(OSError):  # the server was faster
         await writer.wait_closed()
-    except OSError:
-        pass  # the server was faster
 
 
 @pytest.mark.parametrize("encoding", list(Encoding))
