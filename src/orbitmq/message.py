@@ -91,6 +91,7 @@ class AppendRequest:
     store_host: Host | None = None  # None: the store's own
     reconsume_times: int = 0
     prepared_offset: int = 0
+    due: bool = False  # its delay is over: DELAY and TIMER_... only tell how it came here
 
 
 class AppendStatus(IntEnum):

@@ -359,7 +359,20 @@ OTHER_KEYS: Final = frozenset(
 )
 """What the other parts of a broker can be told: its name, its network, its thread pools."""
 
-KNOWN_KEYS: Final = STORE_KEYS | OTHER_KEYS
+NAMESRV_KEYS: Final = frozenset(
+    """
+    bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest
+    configBlackList configStorePath defaultThreadPoolNums defaultThreadPoolQueueCapacity
+    deleteTopicWithBrokerRegistration enableAllTopicList enableControllerInNamesrv
+    enableShutdownGracefully enableTopicList kvConfigPath listenPort needWaitForService
+    notifyMinBrokerIdChanged orderMessageEnable productEnvName returnOrderTopicConfigToBroker
+    rocketmqHome scanNotActiveBrokerInterval serverChannelMaxIdleTimeSeconds supportActingMaster
+    unRegisterBrokerQueueCapacity waitSecondsForService
+""".split()  # noqa: SIM905  (a list of quoted names is no easier to read)
+)
+"""What a name server can be told."""
+
+KNOWN_KEYS: Final = STORE_KEYS | OTHER_KEYS | NAMESRV_KEYS
 
 _BY_PLAIN_NAME: Final = {_plain(key): key for key in sorted(KNOWN_KEYS)}
 assert len(_BY_PLAIN_NAME) == len(KNOWN_KEYS)  # else a variable could mean two settings

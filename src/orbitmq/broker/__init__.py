@@ -1,0 +1,1 @@
+"""A live broker: requests of clients and tools answered from a message store."""

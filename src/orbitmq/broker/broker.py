@@ -1,0 +1,247 @@
+"""Broker: one broker process's work, from opening its store to closing it.
+
+Order of opening: ports, tables, store, servers, jobs, name servers. Closing goes the other way: clients
+are sent elsewhere first, what is on its way is answered, then state and store are written.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from types import TracebackType
+from typing import Self
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.consumer_offsets import ConsumerOffsets
+from orbitmq.broker.consumers import ConsumerTable
+from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.jobs import PeriodicJobs
+from orbitmq.broker.long_poll import LongPoll
+from orbitmq.broker.ports import Ports
+from orbitmq.broker.processors.clients import ClientsProcessor
+from orbitmq.broker.processors.connections import ConnectionsProcessor
+from orbitmq.broker.processors.groups_admin import GroupsAdminProcessor
+from orbitmq.broker.processors.offsets import OffsetsProcessor
+from orbitmq.broker.processors.progress import ProgressProcessor
+from orbitmq.broker.processors.pull import PullProcessor
+from orbitmq.broker.processors.query import QueryProcessor
+from orbitmq.broker.processors.reset import ResetProcessor
+from orbitmq.broker.processors.runtime import RuntimeProcessor
+from orbitmq.broker.processors.send import SendProcessor
+from orbitmq.broker.processors.send_back import SendBackProcessor
+from orbitmq.broker.processors.topics_admin import TopicsAdminProcessor
+from orbitmq.broker.producers import ProducerTable
+from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.registration import Registration
+from orbitmq.broker.router import BrokerHandler, Router
+from orbitmq.broker.schedule import DELAY_FILE, Schedule
+from orbitmq.broker.state_files import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, StateFiles
+from orbitmq.broker.statistics import BrokerStatistics
+from orbitmq.broker.topics import TopicTable
+from orbitmq.clock import Clock, SystemClock
+from orbitmq.net.server import Server
+from orbitmq.store.store import MessageStore
+from orbitmq.units import SECOND_MS
+
+logger = logging.getLogger(__name__)
+
+
+class Broker:
+    """A broker of one store directory. Belongs to the event loop in which it was started."""
+
+    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None) -> None:
+        self.config = config
+        self._clock = clock or SystemClock()
+        self._context: BrokerContext | None = None
+        self._sends: SendProcessor | None = None
+        self._servers: list[Server] = []
+        self._jobs = PeriodicJobs()
+        self._state: StateFiles | None = None
+        self._store: MessageStore | None = None
+
+    @property
+    def context(self) -> BrokerContext:
+        assert self._context is not None, "the broker was not started"
+        return self._context
+
+    @property
+    def address(self) -> str:
+        """What clients are told: "ip:port"."""
+        return self.context.address
+
+    @property
+    def fast_address(self) -> str:
+        """The second port (RocketMQ: VIP channel): as the first, for those who ask there."""
+        host, _, port = self.address.rpartition(":")
+        return f"{host}:{self._servers[1].port if len(self._servers) > 1 else port}"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # Opening
+
+    async def start(self) -> None:
+        """Open the store, serve clients and register. OrbitError: it cannot be; nothing stays open."""
+        try:
+            with Ports(self.config.bind_host, self.config.port) as ports:
+                await self._open(ports.port)
+                await self._serve(ports)
+            self._start_jobs()
+            await self.context.registration.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _open(self, port: int) -> None:
+        config, loop = self.config, asyncio.get_running_loop()
+        store_host = config.store_host(port)
+        config.store = dataclasses.replace(config.store, store_host=store_host)
+        topics = TopicTable(config, self._clock)
+        groups, offsets = GroupTable(config, self._clock), ConsumerOffsets(self._clock)
+        self._state = StateFiles(config.store.root / "config")
+
+        def open_store(state: StateFiles) -> MessageStore:
+            # Recovery of a large store takes its time, and loading reads files.
+            state.add(TOPICS_FILE, topics, at_once=True)
+            state.add(GROUPS_FILE, groups, at_once=True)
+            state.add(OFFSETS_FILE, offsets)
+            return MessageStore.open(config.store, clock=self._clock, topic_types=topics.queue_type)
+
+        self._store = store = await loop.run_in_executor(None, open_store, self._state)
+        topics.adopt(store)
+        address = _address_text(config.host, port)
+        self._context = BrokerContext(
+            config=config,
+            clock=self._clock,
+            store=store,
+            loop=loop,
+            store_host=store_host,
+            address=address,
+            boot_ms=self._clock.now_ms(),
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            producers=ProducerTable(),
+            consumers=ConsumerTable(),
+            locks=QueueLocks(self._clock, config.lock_expiry_ms),
+            registration=Registration(config, topics, address),
+        )
+        self._complete(self._context)
+
+    def _complete(self, context: BrokerContext) -> None:
+        """Make the parts that are made of the others, and connect those that hear of each other."""
+        topics, groups, state = context.topics, context.groups, self._state
+        assert state is not None
+        context.statistics = BrokerStatistics(
+            context.clock, context.config.cluster, topics.is_system
+        )
+        context.long_poll = LongPoll(context)
+        context.schedule = Schedule(context)
+        state.add(DELAY_FILE, context.schedule)
+        context.on_close += [context.producers.on_close, context.consumers.on_close]
+        context.consumers.notify_enabled = self._wants_notice
+        topics.on_change.append(lambda topic, config: state.changed())
+        groups.on_change.append(state.changed)
+        context.registration.saved = state.when_saved
+        if topics.changes:
+            state.changed()
+
+    def _wants_notice(self, group: str) -> bool:
+        config = self.context.groups.get(group)
+        allowed = config is None or config.notify_consumer_ids_changed_enable
+        return allowed and self.config.notify_consumers
+
+    async def _serve(self, ports: Ports) -> None:
+        context = self.context
+        self._sends = SendProcessor(context)
+        router = Router(
+            (
+                self._sends,
+                SendBackProcessor(context),
+                PullProcessor(context),
+                QueryProcessor(context),
+                ClientsProcessor(context),
+                OffsetsProcessor(context),
+                TopicsAdminProcessor(context),
+                GroupsAdminProcessor(context),
+                ProgressProcessor(context),
+                RuntimeProcessor(context),
+                ConnectionsProcessor(context),
+                ResetProcessor(context),
+            )
+        )
+        handler = BrokerHandler(router, self._sends, context.on_close)
+        for port in (ports.port, ports.fast_port):
+            server = Server(handler, self.config.net)
+            await server.start(self.config.bind_host, port)
+            self._servers.append(server)
+
+    def _start_jobs(self) -> None:
+        config, context, state = self.config, self.context, self._state
+        assert state is not None
+        self._jobs.add("save state", lambda: config.offset_save_ms, state.save)
+        self._jobs.add("expire clients", lambda: config.client_scan_ms, self._expire_clients)
+        self._jobs.add("statistics", 1 * SECOND_MS, self._sample)
+        context.schedule.start()
+
+    def _expire_clients(self) -> None:
+        context = self.context
+        before_ms = context.clock.now_ms() - self.config.client_expiry_ms
+        context.producers.expire(before_ms)
+        context.consumers.expire(before_ms)
+        context.locks.expire()
+
+    def _sample(self) -> None:
+        self.context.statistics.tick(self.context.store.statistics())
+
+    # Closing
+
+    async def stop(self) -> None:
+        """Answer what is on its way, write everything and close. A second call does nothing."""
+        if self._context is not None:
+            self._context.stopping = True
+            await self._context.registration.stop()
+        for server in self._servers:
+            server.stop_listening()
+        await self._jobs.stop()
+        if self._context is not None:
+            await self._answer_all(self._context)
+        for server in self._servers:
+            await server.stop(self.config.stop_grace_ms)
+        self._servers.clear()
+        await self._close_files()
+
+    async def _answer_all(self, context: BrokerContext) -> None:
+        """Answer parked pulls and sends that wait for the disk; deliver nothing more."""
+        context.schedule.stop()
+        context.long_poll.stop()
+        if self._sends is not None:
+            waits = self._sends.flush_wait
+            deadline = self._clock.monotonic_ms() + self.config.store.sync_flush_timeout_ms
+            while waits.count and self._clock.monotonic_ms() < deadline:
+                await asyncio.sleep(0.002)
+
+    async def _close_files(self) -> None:
+        state, self._state = self._state, None
+        store, self._store = self._store, None
+        self._context = None
+        if store is None:
+            if state is not None:
+                state.abandon()
+            return
+        assert state is not None
+        await state.close()
+        await asyncio.get_running_loop().run_in_executor(None, store.close)
+
+
+def _address_text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

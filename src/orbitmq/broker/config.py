@@ -1,0 +1,207 @@
+"""What a broker can be told: its name, its ports, its rules. RocketMQ's key stands beside each field."""
+
+import ipaddress
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from orbitmq.errors import ConfigError
+from orbitmq.message import Host
+from orbitmq.net.config import NetConfig
+from orbitmq.store.config import StoreConfig
+from orbitmq.units import SECOND_MS
+
+DEFAULT_PORT: Final = 10911
+FAST_PORT_GAP: Final = 2
+"""The second port, RocketMQ's "VIP channel", is so much below the first."""
+PLAIN_RECORDS: Final = 20_000
+"""A broker that is hardly used never pays for the compiled kernels: they are loaded after so many records."""
+REGISTER_MS_MIN: Final = 10 * SECOND_MS
+REGISTER_MS_MAX: Final = 60 * SECOND_MS
+
+
+def local_address() -> str:
+    """Return the address of this machine that its default route uses; loopback if there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a documentation address; nothing is sent
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerConfig:
+    """Everything that a broker is configured with. `apply` changes it while the broker runs."""
+
+    store: StoreConfig
+    net: NetConfig = field(default_factory=NetConfig)
+
+    # Who and where.
+    name: str = field(default_factory=socket.gethostname)  # brokerName
+    cluster: str = "DefaultCluster"  # brokerClusterName
+    broker_id: int = 0  # brokerId; 0: the primary
+    host: str = field(default_factory=local_address)  # brokerIP1
+    bind_host: str = "0.0.0.0"  # bindAddress
+    port: int = DEFAULT_PORT  # listenPort; 0: a free one
+    namesrv: tuple[str, ...] = ()  # namesrvAddr
+    region: str = "DefaultRegion"  # regionId
+    permission: int = 6  # brokerPermission
+
+    # Topics and groups.
+    auto_create_topic: bool = True  # autoCreateTopicEnable
+    auto_create_group: bool = True  # autoCreateSubscriptionGroup
+    default_topic_queues: int = 8  # defaultTopicQueueNums
+    cluster_topic: bool = True  # clusterTopicEnable
+    broker_topic: bool = True  # brokerTopicEnable
+    trace_topic: bool = False  # traceTopicEnable
+    trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"  # msgTraceTopicName
+    trace_on: bool = True  # traceOn
+    revive_queues: int = 8  # reviveQueueNum
+    timer_wheel: bool = True  # timerWheelEnable
+
+    # Requests.
+    long_polling: bool = True  # longPollingEnable
+    short_polling_ms: int = 1 * SECOND_MS  # shortPollingTimeMills
+    accept_sends_from_ms: int = 0  # startAcceptSendRequestTimeStamp
+    reject_transactions: bool = False  # rejectTransactionMessage
+    reject_pull_consumers: bool = False  # rejectPullConsumerEnable
+    property_filter: bool = False  # enablePropertyFilter
+    server_side_reset: bool = True  # useServerSideResetOffset
+    zero_if_in_memory: bool = True  # ours: a new group reads a young topic from its beginning
+
+    # Clients.
+    notify_consumers: bool = True  # notifyConsumerIdsChangedEnable
+    client_expiry_ms: int = 120 * SECOND_MS  # channelExpiredTimeout
+    client_scan_ms: int = 10 * SECOND_MS  # fixed in RocketMQ
+    lock_expiry_ms: int = 60 * SECOND_MS  # fixed in RocketMQ
+
+    # State and registration.
+    offset_save_ms: int = 5 * SECOND_MS  # flushConsumerOffsetInterval
+    register_ms: int = 30 * SECOND_MS  # registerNameServerPeriod
+    register_timeout_ms: int = 24 * SECOND_MS  # registerBrokerTimeoutMills
+    stop_grace_ms: int = 3 * SECOND_MS  # ours: how long a stop waits for answers to leave
+
+    given: dict[str, str] = field(default_factory=dict)
+    """What settings said, by RocketMQ's key; also keys that have no effect here."""
+
+    def __post_init__(self) -> None:
+        _require("brokerName", self.name, bool(self.name.strip()), "must not be empty")
+        _require("brokerClusterName", self.cluster, bool(self.cluster.strip()), "must not be empty")
+        _require("brokerId", self.broker_id, self.broker_id >= 0, "must be 0 or more")
+        ports_fit = self.port == 0 or FAST_PORT_GAP < self.port <= 65535
+        _require("listenPort", self.port, ports_fit, "must be 0 (any) or from 3 to 65535")
+        _require("brokerPermission", self.permission, 0 <= self.permission <= 7, "must be 0 to 7")
+        queues = self.default_topic_queues
+        _require("defaultTopicQueueNums", queues, queues >= 1, "must be at least 1")
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError as cause:
+            raise ConfigError("brokerIP1", self.host, "must be an IP address") from cause
+        self.register_ms = min(max(self.register_ms, REGISTER_MS_MIN), REGISTER_MS_MAX)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "BrokerConfig":
+        """Return the config that these broker.conf keys make. ConfigError: a value cannot work."""
+        root = settings.get("storePathRootDir") or str(Path.home() / "store")
+        values = _values(settings)
+        store = StoreConfig.from_settings(root, settings, plain_records=PLAIN_RECORDS)
+        return cls(**{**values, "store": store, "given": dict(settings), **overrides})
+
+    def apply(self, settings: Mapping[str, str]) -> None:
+        """Change settings of a running broker; all or none. What the store holds open stays as it is."""
+        values = _values(settings)
+        given = {**self.given, **settings}
+        kept = {"store_host": self.store.store_host, "plain_records": self.store.plain_records}
+        store = StoreConfig.from_settings(self.store.root, given, **kept)
+        changed = replace(self, **values, given=given, store=store)  # checks the values
+        for item in fields(self):
+            setattr(self, item.name, getattr(changed, item.name))
+
+    def properties(self) -> dict[str, str]:
+        """Return the settings as RocketMQ's keys and texts, those that were given and ours' defaults."""
+        own = {key: _text(getattr(self, name)) for key, (name, _) in _KEYS.items()}
+        return {"storePathRootDir": str(self.store.root), **self.given, **own}
+
+    def store_host(self, port: int) -> Host:
+        """Return the address that records carry when clients are served on this port."""
+        return Host(ipaddress.ip_address(self.host).packed, port)
+
+    @property
+    def writable(self) -> bool:
+        return bool(self.permission & 2)
+
+    @property
+    def readable(self) -> bool:
+        return bool(self.permission & 4)
+
+
+def _require(name: str, value: object, holds: bool, rule: str) -> None:
+    if not holds:
+        raise ConfigError(name, value, rule)
+
+
+def _values(settings: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for key, text in settings.items():
+        known = _KEYS.get(key)
+        if known is None:
+            continue
+        name, convert = known
+        try:
+            values[name] = convert(text.strip())
+        except ValueError as cause:
+            raise ConfigError(key, text, f"cannot be understood ({cause})") from cause
+    return values
+
+
+def _boolean(text: str) -> bool:
+    return text.lower() == "true"  # as Java reads it
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ";".join(value) if isinstance(value, tuple) else str(value)
+
+
+_KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    "brokerName": ("name", str),
+    "brokerClusterName": ("cluster", str),
+    "brokerId": ("broker_id", int),
+    "brokerIP1": ("host", str),
+    "bindAddress": ("bind_host", str),
+    "listenPort": ("port", int),
+    "namesrvAddr": ("namesrv", _addresses),
+    "regionId": ("region", str),
+    "brokerPermission": ("permission", int),
+    "autoCreateTopicEnable": ("auto_create_topic", _boolean),
+    "autoCreateSubscriptionGroup": ("auto_create_group", _boolean),
+    "defaultTopicQueueNums": ("default_topic_queues", int),
+    "clusterTopicEnable": ("cluster_topic", _boolean),
+    "brokerTopicEnable": ("broker_topic", _boolean),
+    "traceTopicEnable": ("trace_topic", _boolean),
+    "msgTraceTopicName": ("trace_topic_name", str),
+    "traceOn": ("trace_on", _boolean),
+    "reviveQueueNum": ("revive_queues", int),
+    "timerWheelEnable": ("timer_wheel", _boolean),
+    "longPollingEnable": ("long_polling", _boolean),
+    "shortPollingTimeMills": ("short_polling_ms", int),
+    "startAcceptSendRequestTimeStamp": ("accept_sends_from_ms", int),
+    "rejectTransactionMessage": ("reject_transactions", _boolean),
+    "rejectPullConsumerEnable": ("reject_pull_consumers", _boolean),
+    "enablePropertyFilter": ("property_filter", _boolean),
+    "useServerSideResetOffset": ("server_side_reset", _boolean),
+    "notifyConsumerIdsChangedEnable": ("notify_consumers", _boolean),
+    "channelExpiredTimeout": ("client_expiry_ms", int),
+    "flushConsumerOffsetInterval": ("offset_save_ms", int),
+    "registerNameServerPeriod": ("register_ms", int),
+    "registerBrokerTimeoutMills": ("register_timeout_ms", int),
+}
+"""broker.conf key -> (field, how its text becomes a value)."""

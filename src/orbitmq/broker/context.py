@@ -1,0 +1,52 @@
+"""BrokerContext: the parts of one running broker, for the processors that work with them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orbitmq.clock import Clock
+from orbitmq.message import Host
+from orbitmq.store.store import MessageStore
+
+if TYPE_CHECKING:
+    from orbitmq.broker.config import BrokerConfig
+    from orbitmq.broker.consumer_offsets import ConsumerOffsets
+    from orbitmq.broker.consumers import ConsumerTable
+    from orbitmq.broker.groups import GroupTable
+    from orbitmq.broker.long_poll import LongPoll
+    from orbitmq.broker.producers import ProducerTable
+    from orbitmq.broker.queue_locks import QueueLocks
+    from orbitmq.broker.registration import Registration
+    from orbitmq.broker.schedule import Schedule
+    from orbitmq.broker.statistics import BrokerStatistics
+    from orbitmq.broker.topics import TopicTable
+    from orbitmq.net.connection import Connection
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerContext:
+    """Everything that processors share. Only the event loop's thread may use what is not the store."""
+
+    config: "BrokerConfig"
+    clock: Clock
+    store: MessageStore
+    loop: asyncio.AbstractEventLoop
+    store_host: Host  # what records and offset ids carry
+    address: str  # "ip:port", what clients are told
+    boot_ms: int
+    topics: "TopicTable"
+    groups: "GroupTable"
+    offsets: "ConsumerOffsets"
+    producers: "ProducerTable"
+    consumers: "ConsumerTable"
+    locks: "QueueLocks"
+    registration: "Registration"
+    # These are made with the context, so they are put in after it.
+    statistics: "BrokerStatistics" = field(init=False)
+    long_poll: "LongPoll" = field(init=False)
+    schedule: "Schedule" = field(init=False)
+
+    on_close: list[Callable[["Connection"], None]] = field(default_factory=list)
+    """Called with each connection of a client that has closed."""
+    stopping: bool = False

@@ -1,0 +1,223 @@
+"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361): what a consumer reads of one queue.
+
+status of the read                        | answer
+FOUND                                     | 0, the messages
+OFFSET_OVERFLOW_ONE, OFFSET_FOUND_NULL    | 19; the first may wait for a message
+NO_MESSAGE_IN_QUEUE                       | 19 if offset 0 was asked for (may wait), else 21
+NO_MATCHED_MESSAGE, MESSAGE_WAS_REMOVING  | 20
+OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY   | 21
+OFFSET_RESET                              | 21; an operator has set the group's offset
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.broker.long_poll import Parked
+from orbitmq.broker.pull_rules import PullCheck, PullRules
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.router import Handler, failure_answer
+from orbitmq.message import GetStatus
+from orbitmq.store.read import GetResult
+from orbitmq.store.tag_filter import TagFilter
+from orbitmq.units import HOUR_MS
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.headers.pull import PullHeader
+from orbitmq.wire.pull_flags import PullFlag
+
+if TYPE_CHECKING:
+    from orbitmq.broker.context import BrokerContext
+    from orbitmq.net.connection import Connection
+    from orbitmq.wire.command import Command
+
+COUNT_MAX: Final = 4096  # a read looks at this many messages at most; the store returns far fewer
+SUSPEND_MS_MAX: Final = 1 * HOUR_MS
+_COMMIT: Final = int(PullFlag.COMMIT)
+_SUSPEND: Final = int(PullFlag.SUSPEND)
+
+_CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+_BEYOND_END: Final = (GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.NO_MESSAGE_IN_QUEUE)
+
+_tag_filter = lru_cache(maxsize=10_000)(TagFilter.parse)
+
+
+class PullProcessor:
+    """Answers pulls, or parks them. Belongs to the event loop's thread."""
+
+    def __init__(self, context: "BrokerContext") -> None:
+        self._context, self._store = context, context.store
+        self._rules = PullRules(context)
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            RequestCode.PULL_MESSAGE: self.handle,
+            RequestCode.LITE_PULL_MESSAGE: self.handle,
+        }
+
+    def handle(self, connection: "Connection", request: "Command") -> "Command | None":
+        header = PullHeader.read(request.fields)
+        try:
+            check = self._rules.check(connection, request, header)
+        except Refusal as refusal:
+            refusal.fields = refusal.fields or {}  # clients take a pull's answer to have fields
+            raise
+        result = self._read(header, check)
+        if header.sys_flag & _COMMIT and result.status is not GetStatus.OFFSET_RESET:
+            self._commit(header)
+        if self._may_wait(header, result) and not request.is_oneway:
+            self._park(connection, request, header)
+            return None
+        self._answer(connection, request, header, check, result)
+        return None
+
+    def _read(self, header: PullHeader, check: PullCheck) -> GetResult:
+        topic, queue_id = header.topic, header.queue_id
+        reset = self._context.offsets.take_reset(header.consumer_group, topic, queue_id)
+        if reset is not None:
+            low, high = (
+                self._store.min_offset(topic, queue_id),
+                self._store.max_offset(topic, queue_id),
+            )
+            return GetResult(GetStatus.OFFSET_RESET, reset, low, high)
+        count = min(max(header.max_msg_nums, 1), COUNT_MAX)
+        tags = _tag_filter(check.expression)
+        wanted = None if tags.matches_all else tags
+        result = self._store.get(topic, queue_id, header.queue_offset, count, message_filter=wanted)
+        if result.status in _BEYOND_END and header.queue_offset > 0:
+            self._look_at_undispatched(header, result)
+        return result
+
+    def _look_at_undispatched(self, header: PullHeader, result: GetResult) -> None:
+        """Take an offset for the end of the queue that it has, only not dispatched yet."""
+        end = self._store.next_queue_offset(header.topic, header.queue_id)
+        if header.queue_offset <= end:
+            result.status = GetStatus.OFFSET_OVERFLOW_ONE
+            result.next_offset = header.queue_offset
+
+    def _commit(self, header: PullHeader) -> None:
+        if header.commit_offset >= 0:
+            self._context.offsets.commit(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+
+    # --- waiting ---
+
+    def _may_wait(self, header: PullHeader, result: GetResult) -> bool:
+        return (
+            bool(header.sys_flag & _SUSPEND)
+            and _code(header, result.status) == ResponseCode.PULL_NOT_FOUND
+            and not self._context.stopping
+        )
+
+    def _park(self, connection: "Connection", request: "Command", header: PullHeader) -> None:
+        """Keep the pull until its queue has something for it, or its time is over."""
+        config = self._context.config
+        wait_ms = config.short_polling_ms
+        if config.long_polling:
+            wait_ms = min(max(header.suspend_timeout_millis, 0), SUSPEND_MS_MAX)
+        self._remember(header, header.queue_offset)
+
+        def attempt(parked: Parked, last: bool) -> bool:
+            try:
+                return self._attempt(connection, request, header, parked, last)
+            except Exception as error:
+                connection.send(failure_answer(connection, request, error))
+                return True
+
+        deadline_ms = self._context.clock.monotonic_ms() + wait_ms
+        self._context.long_poll.park(
+            Parked(
+                connection,
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                deadline_ms,
+                attempt,
+            )
+        )
+
+    def _attempt(
+        self,
+        connection: "Connection",
+        request: "Command",
+        header: PullHeader,
+        parked: Parked,
+        last: bool,
+    ) -> bool:
+        """Try a parked pull again; True: it is answered now."""
+        check = self._rules.check(connection, request, header)
+        now = dataclasses.replace(header, queue_offset=parked.offset)
+        result = self._read(now, check)
+        while result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset > parked.offset:
+            parked.offset = now.queue_offset = result.next_offset
+            result = self._read(now, check)
+        if not last and _code(now, result.status) == ResponseCode.PULL_NOT_FOUND:
+            return False
+        if result.status is GetStatus.OFFSET_OVERFLOW_ONE and parked.offset > header.queue_offset:
+            # What came was not wanted: the consumer goes on behind it.
+            result.status = GetStatus.NO_MATCHED_MESSAGE
+        self._answer(connection, request, header, check, result)
+        return True
+
+    # --- answering ---
+
+    def _answer(
+        self,
+        connection: "Connection",
+        request: "Command",
+        header: PullHeader,
+        check: PullCheck,
+        result: GetResult,
+    ) -> None:
+        self._remember(header, result.next_offset)
+        fields = {
+            "suggestWhichBrokerId": str(self._suggested_broker(check, result)),
+            "groupSysFlag": str(check.group.group_sys_flag),
+            "nextBeginOffset": str(result.next_offset),
+            "maxOffset": str(result.max_offset),
+            "minOffset": str(result.min_offset),
+            "topicSysFlag": str(check.topic.topic_sys_flag),
+        }
+        code = _code(header, result.status)
+        answer = request.answer(code, result.status.name, fields=fields)
+        if request.is_oneway:
+            return
+        if result.status is not GetStatus.FOUND:
+            connection.send(answer)
+            return
+        self._context.statistics.on_get(
+            header.topic, header.consumer_group, result.message_count, result.total_bytes
+        )
+        connection.send_parts(answer, result.records)
+
+    def _remember(self, header: PullHeader, offset: int) -> None:
+        self._context.offsets.remember_pull(
+            header.consumer_group, header.topic, header.queue_id, offset
+        )
+
+    def _suggested_broker(self, check: PullCheck, result: GetResult) -> int:
+        if not self._rules.replica_reads:
+            return 0
+        if result.suggest_replica:
+            return check.group.which_broker_when_consume_slowly
+        return check.group.broker_id
+
+
+def _code(header: PullHeader, status: GetStatus) -> int:
+    code = _CODES.get(status)
+    if code is None:  # the queue is empty
+        code = (
+            ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+        )
+    return int(code)

@@ -1,0 +1,325 @@
+"""SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+
+The sends of one read are appended together. Most take the short way: their topic is known, their
+properties hold nothing that the broker acts on, and the answer is a prepared text. All others go
+through `SendRules`. Either way they are appended in the order in which they came.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.broker.flush_wait import FlushWait
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.router import Handler, failure_answer
+from orbitmq.broker.send_answers import SendAnswers, refusal_remark, response_code
+from orbitmq.broker.send_rules import (
+    CLEANUP_POLICY,
+    COMPACTION,
+    MULTI_TAG,
+    PreparedSend,
+    SendRules,
+)
+from orbitmq.errors import StoreError
+from orbitmq.format.properties import find_property
+from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import ONEWAY_FLAG, encode_command
+
+if TYPE_CHECKING:
+    from orbitmq.broker.context import BrokerContext
+    from orbitmq.net.connection import Connection
+    from orbitmq.wire.bodies.topic_config import TopicConfig
+    from orbitmq.wire.command import Command
+
+logger = logging.getLogger(__name__)
+
+# topic, queue id, sys flag, born time, flag, properties, reconsume times, batch
+_NAMES: Final = (
+    "topic",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "batch",
+)
+_LETTERS: Final = ("b", "e", "f", "g", "h", "i", "j", "m")
+_SEND_V1: Final = RequestCode.SEND_MESSAGE
+
+_UNIQUE_KEY: Final = "UNIQ_KEY\x01"
+_UNIQUE_KEY_LENGTH: Final = len(_UNIQUE_KEY)
+_WAIT: Final = b"WAIT\x01"
+_TRANSACTION_BITS: Final = 0xC
+_TOPICS_MAX: Final = 100_000  # remembered ones; forgotten when there are more
+_NO_FIELDS: Final[dict[str, str]] = {}
+_PUT_OK: Final = AppendStatus.PUT_OK
+
+_Asked = tuple["Command", int, str]
+"""A request, the queue id that its answer names, and the message's unique key."""
+
+
+class SendProcessor:
+    """Appends what producers send and answers them. Belongs to the event loop's thread."""
+
+    def __init__(self, context: "BrokerContext") -> None:
+        self._context, self._config, self._store = context, context.config, context.store
+        self._topics = context.topics
+        self._rules = SendRules(context)
+        self.flush_wait = FlushWait(context)
+        self._sync = context.store.config.sync_flush
+        self._body_max = context.store.config.message_bytes_max
+        # Topics whose messages may take the short way: config and number of queues.
+        self._plain: dict[str, tuple[TopicConfig, int]] = {}
+        self._settings: tuple[object, ...] = ()
+        self._answers: SendAnswers
+        self._suffix = ""
+        self._use_settings()
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.handle,
+            RequestCode.SEND_MESSAGE_V2: self.handle,
+            RequestCode.SEND_BATCH_MESSAGE: self.handle,
+        }
+
+    def handle(self, connection: "Connection", request: "Command") -> None:
+        """Handle one send; it is answered by itself."""
+        self.handle_many(connection, [request])
+
+    def handle_many(self, connection: "Connection", requests: Sequence["Command"]) -> None:
+        """Append all, in this order, and answer each, now or when it is on disk."""
+        self._use_settings()
+        topics, plain, suffix = self._topics.get, self._plain, self._suffix
+        born_host = connection.peer_host
+        appends: list[AppendRequest] = []
+        asked: list[_Asked] = []
+        short_way = self._config.writable and not self._config.accept_sends_from_ms
+        for request in requests:
+            fields = request.fields or _NO_FIELDS
+            names = _NAMES if request.code == _SEND_V1 else _LETTERS
+            n_topic, n_queue, n_sys_flag, n_born, n_flag, n_properties, n_times, n_batch = names
+            try:
+                topic = fields[n_topic]
+                properties = fields[n_properties]
+                queue_id, born_ms = int(fields[n_queue]), int(fields[n_born])
+                # Nearly always zero, and comparing is cheaper than converting.
+                sys_flag = 0 if (word := fields[n_sys_flag]) == "0" else int(word)
+                flag = 0 if (word := fields[n_flag]) == "0" else int(word)
+                times = 0 if (word := fields.get(n_times, "0")) == "0" else int(word)
+                key_at = properties.rindex(_UNIQUE_KEY)
+                key = properties[key_at + _UNIQUE_KEY_LENGTH : properties.index("\x02", key_at)]
+                config, queue_count = plain[topic]
+            except (KeyError, ValueError):
+                short = False
+            else:
+                short = (
+                    short_way
+                    and config is topics(topic)
+                    and 0 <= queue_id < queue_count
+                    and key != ""
+                    and (not key_at or properties[key_at - 1] == "\x02")
+                    and properties[-1] == "\x02"
+                    and fields.get(n_batch) != "true"
+                    and not sys_flag & _TRANSACTION_BITS
+                    and "TRAN_MSG" not in properties
+                    and "POP_CK" not in properties
+                    and "MSG_REGION" not in properties
+                    and len(request.body) > 0
+                )
+            if not short:
+                self._long_way(connection, request, appends, asked)
+                continue
+            text = (properties + suffix).encode("utf-8", "replace")
+            appends.append(
+                AppendRequest(
+                    topic,
+                    queue_id,
+                    request.body,
+                    text,
+                    flag,
+                    sys_flag,
+                    born_ms,
+                    born_host,
+                    None,
+                    times,
+                )
+            )
+            asked.append((request, queue_id, key))
+        if appends:
+            self._append(connection, appends, asked)
+
+    # --- the long way ---
+
+    def _long_way(
+        self,
+        connection: "Connection",
+        request: "Command",
+        appends: list[AppendRequest],
+        asked: list[_Asked],
+    ) -> None:
+        try:
+            prepared = self._rules.prepare(connection, request)
+        except Refusal as refusal:
+            answer = self._answers.refused(request, refusal.code, refusal.remark)
+            self._answer(connection, request, answer)
+            return
+        except Exception as error:
+            self._answer(connection, request, failure_answer(connection, request, error))
+            return
+        if prepared.is_batch:
+            # What came before it is appended before it.
+            if appends:
+                self._append(connection, appends, asked)
+                appends.clear()
+                asked.clear()
+            self._append_batch(connection, request, prepared)
+            return
+        appends.append(prepared.append)
+        asked.append((request, prepared.queue_id, prepared.unique_key or ""))
+        self._remember(prepared.append.topic)
+
+    def _remember(self, topic: str) -> None:
+        """Let the next message of this topic take the short way, if it may."""
+        config = self._topics.get(topic)
+        if (
+            config is None
+            or topic.startswith("%")
+            or config.topic_filter_type == MULTI_TAG
+            or config.attributes.get(CLEANUP_POLICY) == COMPACTION
+        ):
+            return
+        if len(self._plain) >= _TOPICS_MAX:
+            self._plain.clear()
+        self._plain[topic] = config, max(config.read_queue_nums, config.write_queue_nums)
+
+    def _use_settings(self) -> None:
+        """Have new texts made when settings that stand in them have changed."""
+        config = self._config
+        settings = config.region, config.trace_on, config.cluster
+        if settings != self._settings:
+            self._settings = settings
+            self._answers = SendAnswers(config, self._context.store_host)
+            self._suffix = self._rules.suffix()
+
+    # --- appending and answering ---
+
+    def _append(
+        self, connection: "Connection", appends: list[AppendRequest], asked: list[_Asked]
+    ) -> None:
+        try:
+            if len(appends) == 1:
+                results = [self._store.append_nowait(appends[0])]
+            else:
+                results = self._store.append_many_nowait(appends)
+        except StoreError as error:
+            results = [_unavailable(error)] * len(appends)
+        self._count(appends, results)
+        if self._sync:
+            self._answer_synced(connection, appends, asked, results)
+            return
+        stored, send_frame = self._answers.stored_frame, connection.send_frame
+        for (request, queue_id, key), result in zip(asked, results, strict=True):
+            if request.flag & ONEWAY_FLAG:
+                continue
+            if result[0] is _PUT_OK and key.isalnum() and key.isascii():
+                send_frame(stored(request, queue_id, key, result[1], result[3]))
+            else:
+                send_frame(self._frame(request, queue_id, key, result))
+
+    def _frame(self, request: "Command", queue_id: int, key: str, result: AppendResult) -> bytes:
+        """Return the whole answer to a send that was appended, or refused by the store."""
+        if result.status is _PUT_OK and key.isalnum() and key.isascii():
+            return self._answers.stored_frame(
+                request, queue_id, key, result.log_offset, result.queue_offset
+            )
+        return encode_command(self._command(request, queue_id, key, [result]))
+
+    def _command(
+        self, request: "Command", queue_id: int, key: str | None, results: list[AppendResult]
+    ) -> "Command":
+        status = results[0].status
+        if status.stored:
+            return self._answers.stored(request, status, queue_id, key, results)
+        remark = refusal_remark(results[0], self._body_max)
+        return self._answers.refused(request, response_code(status), remark)
+
+    def _answer_synced(
+        self,
+        connection: "Connection",
+        appends: list[AppendRequest],
+        asked: list[_Asked],
+        results: list[AppendResult],
+    ) -> None:
+        """Answer when all of these are on disk; what was refused or does not wait, now."""
+        waiting: list[tuple[_Asked, AppendResult]] = []
+        end_offset = 0
+        for append, one, result in zip(appends, asked, results, strict=True):
+            if one[0].flag & ONEWAY_FLAG:
+                continue
+            if result.status is not _PUT_OK or not _waits(append.properties):
+                connection.send_frame(self._frame(*one, result))
+            else:
+                waiting.append((one, result))
+                end_offset = result.log_offset + result.size
+        if not waiting:
+            return
+
+        def done(status: AppendStatus) -> None:
+            for asked_one, result in waiting:
+                connection.send_frame(self._frame(*asked_one, result._replace(status=status)))
+
+        self.flush_wait.add(end_offset, done)
+
+    def _append_batch(
+        self, connection: "Connection", request: "Command", prepared: PreparedSend
+    ) -> None:
+        append = prepared.append
+        try:
+            results = self._store.append_client_batch_nowait(append)
+        except StoreError as error:
+            results = [_unavailable(error)]
+        self._count([append] * len(results), results)
+
+        def done(status: AppendStatus) -> None:
+            told = [result._replace(status=status) for result in results]
+            command = self._command(request, prepared.queue_id, prepared.unique_key, told)
+            self._answer(connection, request, command)
+
+        status, last = results[0].status, results[-1]
+        if status is _PUT_OK and self._sync and _waits(append.properties):
+            self.flush_wait.add(last.log_offset + last.size, done)
+        else:
+            done(status)
+
+    def _count(self, appends: Sequence[AppendRequest], results: Sequence[AppendResult]) -> None:
+        """Add what was stored to the statistics, one call for neighbours of one topic."""
+        topic, count, size = "", 0, 0
+        for append, result in zip(appends, results, strict=True):
+            if result[0] is not _PUT_OK:
+                continue
+            if append.topic != topic:
+                if count:
+                    self._context.statistics.on_put(topic, count, size)
+                topic, count, size = append.topic, 0, 0
+            count += 1
+            size += result[2]
+        if count:
+            self._context.statistics.on_put(topic, count, size)
+
+    def _answer(self, connection: "Connection", request: "Command", answer: "Command") -> None:
+        if not request.flag & ONEWAY_FLAG:
+            connection.send(answer)
+
+
+def _waits(properties: bytes) -> bool:
+    """Tell whether the producer wants to know that the message is on disk."""
+    if _WAIT not in properties:
+        return True
+    return (find_property(properties, Property.WAIT) or "true").lower() == "true"
+
+
+def _unavailable(error: StoreError) -> AppendResult:
+    logger.error("the store takes no messages: %s", error)
+    return AppendResult(AppendStatus.SERVICE_NOT_AVAILABLE, reason=str(error))

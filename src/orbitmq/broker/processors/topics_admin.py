@@ -1,0 +1,231 @@
+"""Topics for tools: create, change, delete, list, and how far their queues reach."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.router import Handler, failure_answer
+from orbitmq.broker.send_rules import topic_name_problem
+from orbitmq.broker.topic_attributes import (
+    MESSAGE_TYPE,
+    MIXED,
+    AttributeChangeError,
+    changed_attributes,
+    parse_changes,
+)
+from orbitmq.message import LMQ_PREFIX, RETRY_PREFIX
+from orbitmq.wire.bodies.lists import TopicList
+from orbitmq.wire.bodies.message_queue import MessageQueue
+from orbitmq.wire.bodies.stats import TopicOffset, TopicStats
+from orbitmq.wire.bodies.topic_config import TopicConfig, TopicConfigList
+from orbitmq.wire.bodies.topic_config import TopicTable as TopicTableBody
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.admin import GetTopicConfigHeader, PutTopicHeader, TopicHeader
+
+if TYPE_CHECKING:
+    from orbitmq.net.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+QUEUES_MAX: Final = 65536
+"""So many queues of one topic are surely a slip; RocketMQ has no limit."""
+
+_DONE: Final = "not set any response code"  # the remark with which RocketMQ says that all is well
+
+
+class TopicsAdminProcessor:
+    """Answers what tools ask about topics."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._put_many,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all,
+            RequestCode.GET_TOPIC_STATS_INFO: self._stats,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system,
+            RequestCode.GET_TOPIC_CONFIG: self._get,
+            RequestCode.CLEAN_UNUSED_TOPIC: self._clean_unused,
+        }
+
+    # Creating and changing
+
+    def _put(self, connection: "Connection", request: Command) -> None:
+        header = PutTopicHeader.read(request.fields)
+        self._require_name(header.topic)
+        try:
+            changes = parse_changes(header.attributes)
+        except AttributeChangeError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        wanted = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+        )
+        self._change(connection, request, [self._checked(wanted, changes)])
+
+    def _put_many(self, connection: "Connection", request: Command) -> None:
+        body = TopicConfigList.decode(request.body)
+        for config in body.topic_config_list:
+            self._require_name(config.topic_name)
+        # All are checked before the first is changed: all or none.
+        configs = [self._checked(config, config.attributes) for config in body.topic_config_list]
+        self._change(connection, request, configs)
+
+    def _require_name(self, topic: str) -> None:
+        problem = topic_name_problem(topic)
+        if problem is None and self._context.topics.is_system(topic):
+            problem = f"The topic[{topic}] is conflict with system topic."
+        if problem is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, problem)
+
+    def _checked(self, wanted: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
+        """Return the config to store: its numbers make sense and the attributes are changed."""
+        for name, count in (
+            ("readQueueNums", wanted.read_queue_nums),
+            ("writeQueueNums", wanted.write_queue_nums),
+        ):
+            if not 0 <= count <= QUEUES_MAX:
+                remark = f"{name} {count} is out of range; take a number from 1 to {QUEUES_MAX}."
+                raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if not 0 <= wanted.perm <= 15:
+            remark = f"perm {wanted.perm} is out of range; take 2 (write), 4 (read) or 6 (both)."
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if changes.get("+" + MESSAGE_TYPE) == MIXED:
+            remark = "MIXED message type is not supported."
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        current = self._context.topics.get(wanted.topic_name)
+        try:
+            known = None if current is None else current.attributes
+            wanted.attributes = changed_attributes(known, changes)
+        except AttributeChangeError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return wanted
+
+    def _change(
+        self, connection: "Connection", request: Command, configs: list[TopicConfig]
+    ) -> None:
+        """Store what is new, and answer when name servers know it: tools ask for the route next."""
+        topics = self._context.topics
+        topics.put_many([config for config in configs if topics.get(config.topic_name) != config])
+        answer = request.answer(remark=_DONE)
+        if not request.is_oneway:
+            self._context.registration.when_told(lambda: connection.send(answer))
+
+    # Asking
+
+    def _get(self, connection: "Connection", request: Command) -> Command:
+        topic = GetTopicConfigHeader.read(request.fields).topic
+        config = self._context.topics.get(topic)
+        if config is None:
+            remark = f"No topic in this broker. topic: {topic}"
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return request.answer(body=config.encode())
+
+    def _all(self, connection: "Connection", request: Command) -> Command:
+        topics = self._context.topics
+        body = TopicTableBody(data_version=topics.version, topic_config_table=dict(topics.all()))
+        return request.answer(fields={}, body=body.encode())
+
+    def _system(self, connection: "Connection", request: Command) -> Command:
+        names = self._context.topics.system_topics()
+        return request.answer(body=TopicList(topic_list=names).encode())
+
+    def _stats(self, connection: "Connection", request: Command) -> Command:
+        topic = TopicHeader.read(request.fields).topic
+        context = self._context
+        config = context.topics.get(topic)
+        if config is None:
+            raise Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        name = context.config.name
+        table = {
+            MessageQueue(topic, name, queue_id): self._reach(topic, queue_id)
+            for queue_id in range(max(config.read_queue_nums, config.write_queue_nums))
+        }
+        tps = context.statistics.put_tps(topic)
+        return request.answer(body=TopicStats(offset_table=table, topic_put_tps=tps).encode())
+
+    def _reach(self, topic: str, queue_id: int) -> TopicOffset:
+        store = self._context.store
+        end = store.max_offset(topic, queue_id)
+        return TopicOffset(
+            min_offset=store.min_offset(topic, queue_id),
+            max_offset=end,
+            last_update_timestamp=store.store_time(topic, queue_id, end - 1) if end > 0 else 0,
+        )
+
+    # Deleting
+
+    def _delete(self, connection: "Connection", request: Command) -> None:
+        topic = TopicHeader.read(request.fields).topic
+        topics = self._context.topics
+        if not topic.strip():
+            raise Refusal(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if topics.is_system(topic):
+            remark = f"The topic[{topic}] is conflict with system topic."
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        gone = [topic, *self._pop_retry_topics(topic)]
+        for name in gone:
+            self._forget(name)
+        self._in_thread(connection, request, partial(self._delete_queues, gone))
+
+    def _pop_retry_topics(self, topic: str) -> list[str]:
+        """Return the topics in which pop keeps retries of this one; deleted groups leave none."""
+        context = self._context
+        names = (
+            f"{RETRY_PREFIX}{group}{sign}{topic}"
+            for group in context.offsets.groups_of(topic)
+            for sign in ("+", "_")
+        )
+        return [name for name in names if context.topics.get(name) is not None]
+
+    def _forget(self, topic: str) -> None:
+        context = self._context
+        context.topics.delete(topic)
+        context.offsets.remove_topic(topic)
+        context.statistics.forget_topic(topic)
+        context.long_poll.wake(topic)
+
+    def _delete_queues(self, topics: list[str]) -> None:
+        for topic in topics:
+            self._context.store.delete_topic(topic)
+
+    def _clean_unused(self, connection: "Connection", request: Command) -> None:
+        topics, store = self._context.topics, self._context.store
+        in_store = {topic for topic, queue in store.queues() if store.max_offset(topic, queue) > 0}
+        unused = [
+            topic
+            for topic in sorted(in_store)
+            if topics.get(topic) is None
+            and not topics.is_system(topic)
+            and not topic.startswith(LMQ_PREFIX)
+        ]
+        self._in_thread(connection, request, partial(self._delete_queues, unused))
+
+    def _in_thread(
+        self, connection: "Connection", request: Command, work: Callable[[], None]
+    ) -> None:
+        """Do what waits for the disk beside the loop, and answer then."""
+
+        def done(future: "asyncio.Future[None]") -> None:
+            error = None if future.cancelled() else future.exception()
+            if isinstance(error, Exception):
+                answer = failure_answer(connection, request, error)
+            else:
+                answer = request.answer()
+            if not request.is_oneway:
+                connection.send(answer)
+
+        self._context.loop.run_in_executor(None, work).add_done_callback(done)

@@ -1,0 +1,250 @@
+"""Registration: name servers are told that this broker is there and which topics it has.
+
+Each name server has a task of its own, so that one that is slow or away holds up nobody. It is told
+everything first, then what changed as soon as it changes, and everything again every 30 s; an incremental
+registration that is refused (the name server was restarted) is followed by a full one.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.topics import TopicTable
+from orbitmq.errors import FieldError, ResponseError, WireError
+from orbitmq.net.channels import Channels
+from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.lists import KvTable
+from orbitmq.wire.bodies.topic_config import DataVersion, TopicConfig
+from orbitmq.wire.bodies.topic_config import Registration as RegistrationBody
+from orbitmq.wire.bodies.topic_config import TopicTable as TopicTableBody
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.registration import RegisterBroker, UnregisterBroker
+
+logger = logging.getLogger(__name__)
+
+AGAIN_MS: Final = 5 * SECOND_MS
+"""How long after a failed registration the next one is tried."""
+SECOND_ROUND_MS: Final = 10 * SECOND_MS
+START_WAIT_MS: Final = 1 * SECOND_MS
+TELL_WAIT_MS: Final = 3 * SECOND_MS
+UNREGISTER_WAIT_MS: Final = 1 * SECOND_MS
+
+
+class _Server:
+    """One name server and what it knows."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.registered = False
+        self.failed = False  # and said so in the log
+        self.rounds = 0
+        self.changed: set[str] = set()
+        self.told = -1  # count of changes that it has heard of
+        self.wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Registration:
+    """This broker at its name servers. Belongs to the event loop's thread."""
+
+    def __init__(self, config: BrokerConfig, topics: TopicTable, address: str) -> None:
+        self._config, self._topics = config, topics
+        self._address = address
+        self._channels = Channels()
+        self._servers: dict[str, _Server] = {}
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self.saved: Callable[[Callable[[], None]], None] = lambda callback: callback()
+        """Calls back when all topics are on disk; the broker sets it."""
+        topics.on_change.append(self._on_topic)
+
+    @property
+    def registered(self) -> list[str]:
+        """The name servers that know this broker."""
+        return [server.address for server in self._servers.values() if server.registered]
+
+    async def start(self) -> None:
+        """Begin to register; wait a moment for the first answers, not for name servers that are away."""
+        self.update_servers()
+        tries = [asyncio.ensure_future(self._first_round(one)) for one in self._servers.values()]
+        if tries:
+            _, late = await asyncio.wait(tries, timeout=START_WAIT_MS / 1000)
+            for task in late:
+                task.cancel()
+
+    async def _first_round(self, server: _Server) -> None:
+        while server.rounds == 0:
+            await asyncio.sleep(0.005)
+
+    def update_servers(self) -> None:
+        """Follow the list of name servers in the config, which may change while the broker runs."""
+        wanted = dict.fromkeys(self._config.namesrv)
+        for address in wanted:
+            if address not in self._servers:
+                server = self._servers[address] = _Server(address)
+                server.task = asyncio.create_task(self._serve(server), name=f"register {address}")
+        for address in self._servers.keys() - wanted.keys():
+            task = self._servers.pop(address).task
+            if task is not None:
+                task.cancel()
+
+    def register_now(self) -> None:
+        """Tell all name servers everything now: the broker's own permission changed, for example."""
+        self.update_servers()
+        for server in self._servers.values():
+            server.registered = False
+            server.wake.set()
+
+    def when_told(self, callback: Callable[[], None]) -> None:
+        """Call back when all changes so far are on disk and known to the name servers.
+
+        A tool that created a topic asks for its route next: the answer to the tool waits for this. It
+        does not wait for ever: name servers that do not answer hear of it later.
+        """
+        self.saved(lambda: self._when_servers_know(callback))
+
+    def _when_servers_know(self, callback: Callable[[], None]) -> None:
+        if self._is_told(self._topics.changes):
+            callback()
+            return
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        future.add_done_callback(lambda done: callback())
+        self._waiting.append((self._topics.changes, future))
+        loop.call_later(TELL_WAIT_MS / 1000, _finish, future)
+
+    async def stop(self) -> None:
+        """Unregister everywhere and close the connections."""
+        tasks = [server.task for server in self._servers.values() if server.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(self._unregister(address) for address in self.registered))
+        for _, future in self._waiting:
+            _finish(future)
+        await self._channels.close()
+
+    def _on_topic(self, topic: str, config: TopicConfig | None) -> None:
+        for server in self._servers.values():
+            if config is not None:
+                server.changed.add(topic)
+            server.wake.set()
+
+    # One name server
+
+    async def _serve(self, server: _Server) -> None:
+        while True:
+            server.wake.clear()
+            await self._round(server)
+            self._answer_waiting()
+            pause_ms = self._config.register_ms
+            if not server.registered:
+                pause_ms = AGAIN_MS
+            elif server.rounds == 1:
+                pause_ms = SECOND_ROUND_MS
+            try:
+                async with asyncio.timeout(pause_ms / 1000):
+                    await server.wake.wait()
+            except TimeoutError:
+                server.changed.clear()  # a round without changes tells everything
+
+    async def _round(self, server: _Server) -> None:
+        changes = self._topics.changes
+        changed, server.changed = server.changed, set()
+        try:
+            if server.registered and changed:
+                await self._register(server, self._configs(changed))
+            else:
+                await self._register(server, self._topics.all().values())
+        except (WireError, OSError) as error:
+            server.registered = False
+            if not server.failed:
+                logger.warning(
+                    "name server %s: not registered, tried again: %s", server.address, error
+                )
+            server.failed = True
+        else:
+            if not server.registered:
+                logger.info("name server %s: registered as %s", server.address, self._address)
+            server.registered, server.failed, server.told = True, False, changes
+        server.rounds += 1
+
+    def _configs(self, topics: Iterable[str]) -> list[TopicConfig]:
+        known = (self._topics.get(topic) for topic in topics)
+        return [config for config in known if config is not None]
+
+    async def _register(self, server: _Server, topics: Iterable[TopicConfig]) -> None:
+        command = self._command(topics)
+        answer = await self._channels.request(
+            server.address, command, self._config.register_timeout_ms
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            raise ResponseError(answer.code, answer.remark or "", server.address)
+        if answer.body:
+            try:
+                self._topics.set_order_topics(KvTable.decode(answer.body).table)
+            except FieldError as error:
+                logger.warning("name server %s: its order topics: %s", server.address, error)
+
+    def _command(self, topics: Iterable[TopicConfig]) -> Command:
+        config = self._config
+        table = TopicTableBody(
+            data_version=self._topics.version,
+            topic_config_table={topic.topic_name: self._shown(topic) for topic in topics},
+            mapping_data_version=DataVersion(timestamp=self._topics.version.timestamp),
+        )
+        body = RegistrationBody(topic_config_serialize_wrapper=table).encode()
+        host, _, port = self._address.rpartition(":")
+        header = RegisterBroker(
+            broker_name=config.name,
+            broker_addr=self._address,
+            cluster_name=config.cluster,
+            ha_server_addr=f"{host}:{int(port) + 1}",
+            broker_id=config.broker_id,
+            enable_acting_master=False,
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+        )
+        return Command(RequestCode.REGISTER_BROKER, header.write(), body)
+
+    def _shown(self, topic: TopicConfig) -> TopicConfig:
+        """Return the topic as clients may use it: never more than the broker itself permits."""
+        if self._config.readable and self._config.writable:
+            return topic
+        return msgspec.structs.replace(topic, perm=topic.perm & self._config.permission)
+
+    async def _unregister(self, address: str) -> None:
+        header = UnregisterBroker(
+            broker_name=self._config.name,
+            broker_addr=self._address,
+            cluster_name=self._config.cluster,
+            broker_id=self._config.broker_id,
+        )
+        command = Command(RequestCode.UNREGISTER_BROKER, header.write())
+        try:
+            await self._channels.request(address, command, UNREGISTER_WAIT_MS)
+        except (WireError, OSError) as error:
+            logger.info("name server %s: not unregistered: %s", address, error)
+
+    # Who waits until name servers know
+
+    def _is_told(self, changes: int) -> bool:
+        # A name server that is away would hold up everybody: it is told everything when it is back.
+        servers = [server for server in self._servers.values() if not server.failed]
+        return all(server.told >= changes for server in servers)
+
+    def _answer_waiting(self) -> None:
+        for one in list(self._waiting):
+            changes, future = one
+            if future.done() or self._is_told(changes):
+                self._waiting.remove(one)
+                _finish(future)
+
+
+def _finish(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,181 @@
+"""Router: from request codes to the processors that answer them, and from what goes wrong to an answer."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from orbitmq.broker.refusal import Refusal
+from orbitmq.errors import FieldError
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+if TYPE_CHECKING:
+    from orbitmq.net.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[["Connection", Command], Command | None]
+"""Answers one request; None: it is answered later, or not at all."""
+
+SEND_CODES: Final = frozenset(
+    (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+)
+
+_LATER: Final[Mapping[int, str]] = {
+    RequestCode.END_TRANSACTION: "transactions",
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions",
+    RequestCode.SEND_REPLY_MESSAGE: "request-reply",
+    RequestCode.SEND_REPLY_MESSAGE_V2: "request-reply",
+    RequestCode.RECALL_MESSAGE: "recall of timer messages",
+    RequestCode.GET_TIMER_CHECK_POINT: "timer messages",
+    RequestCode.GET_TIMER_METRICS: "timer messages",
+    RequestCode.LITE_PULL_MESSAGE: "pulls of light queues",
+    RequestCode.QUERY_ASSIGNMENT: "assignment by the broker",
+    RequestCode.SET_MESSAGE_REQUEST_MODE: "assignment by the broker",
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: "assignment by the broker",
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "static topics",
+    RequestCode.EXCHANGE_BROKER_HA_INFO: "replication",
+    RequestCode.GET_BROKER_HA_STATUS: "replication",
+    RequestCode.RESET_MASTER_FLUSH_OFFSET: "replication",
+    RequestCode.GET_BROKER_EPOCH_CACHE: "replication",
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: "replication",
+    RequestCode.AUTH_CREATE_USER: "access control",
+    RequestCode.AUTH_UPDATE_USER: "access control",
+    RequestCode.AUTH_DELETE_USER: "access control",
+    RequestCode.AUTH_GET_USER: "access control",
+    RequestCode.AUTH_LIST_USER: "access control",
+    RequestCode.AUTH_CREATE_ACL: "access control",
+    RequestCode.AUTH_UPDATE_ACL: "access control",
+    RequestCode.AUTH_DELETE_ACL: "access control",
+    RequestCode.AUTH_GET_ACL: "access control",
+    RequestCode.AUTH_LIST_ACL: "access control",
+    RequestCode.POP_MESSAGE: "pop consumption",
+    RequestCode.ACK_MESSAGE: "pop consumption",
+    RequestCode.PEEK_MESSAGE: "pop consumption",
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "pop consumption",
+    RequestCode.NOTIFICATION: "pop consumption",
+    RequestCode.POLLING_INFO: "pop consumption",
+    RequestCode.POP_ROLLBACK: "pop consumption",
+    RequestCode.BATCH_ACK_MESSAGE: "pop consumption",
+}
+"""Codes that RocketMQ knows and this broker does not do yet, with the feature that they belong to."""
+
+
+class Processor(Protocol):
+    """A family of requests."""
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return who answers which code."""
+
+
+class SendMany(Protocol):
+    """The processor of sends; it takes all that came in one read."""
+
+    def handle_many(self, connection: "Connection", requests: Sequence[Command]) -> None:
+        """Append all and answer each, now or when it is safe."""
+
+
+class Router:
+    """Which handler answers which code. Every request gets exactly one answer, unless it is one-way."""
+
+    def __init__(self, processors: Iterable[Processor] = ()) -> None:
+        self._handlers: dict[int, Handler] = {}
+        for processor in processors:
+            self.add(processor.handlers())
+
+    def add(self, handlers: Mapping[int, Handler]) -> None:
+        for code, handler in handlers.items():
+            assert code not in self._handlers, f"two processors for code {code}"
+            self._handlers[code] = handler
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return frozenset(self._handlers)
+
+    def handle(self, connection: "Connection", request: Command) -> None:
+        """Answer the request on its connection, or leave that to the handler's own time."""
+        answer = self.answer(connection, request)
+        if answer is not None and not request.is_oneway and not connection.closed:
+            connection.send(answer)
+
+    def answer(self, connection: "Connection", request: Command) -> Command | None:
+        """Return the answer; whatever goes wrong becomes one."""
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            return request.answer(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported_remark(request.code)
+            )
+        try:
+            return handler(connection, request)
+        except Exception as error:
+            return failure_answer(connection, request, error)
+
+
+def failure_answer(connection: "Connection", request: Command, error: Exception) -> Command:
+    """Return the answer that tells what went wrong; what nobody expected is logged."""
+    if isinstance(error, Refusal):
+        return request.answer(error.code, error.remark, fields=error.fields)
+    if isinstance(error, FieldError):
+        return request.answer(ResponseCode.SYSTEM_ERROR, f"{error}; the request was not done")
+    logger.error("request %d of %s failed", request.code, connection.peer, exc_info=error)
+    remark = f"{type(error).__name__}: {error}"
+    return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def unsupported_remark(code: int) -> str:
+    """Return why a code has no handler; the beginning is RocketMQ's."""
+    remark = f" request type {code} not supported"
+    feature = _LATER.get(code)
+    return f"{remark}: OrbitMQ does not do {feature} yet" if feature else remark
+
+
+class BrokerHandler:
+    """What a broker's servers tell: requests go to the router, sends of one read go together."""
+
+    def __init__(
+        self,
+        router: Router,
+        sends: SendMany | None = None,
+        on_close: Sequence[Callable[["Connection"], None]] = (),
+    ) -> None:
+        self._router, self._sends, self._on_close = router, sends, on_close
+
+    def on_open(self, connection: "Connection") -> None:
+        """A connection tells nothing before its first request."""
+
+    def on_commands(self, connection: "Connection", requests: list[Command]) -> None:
+        sends, handle = self._sends, self._router.handle
+        if sends is None:
+            for request in requests:
+                handle(connection, request)
+            return
+        start, count = 0, len(requests)
+        while start < count:
+            end = start
+            while end < count and requests[end].code in SEND_CODES:
+                end += 1
+            if end > start:
+                run = requests if end - start == count else requests[start:end]
+                self._send_many(sends, connection, run)
+                start = end
+            else:
+                handle(connection, requests[start])
+                start += 1
+
+    def on_close(self, connection: "Connection", error: Exception | None) -> None:
+        for listener in self._on_close:
+            try:
+                listener(connection)
+            except Exception:
+                # One part's trouble must not keep the others from letting go of the connection.
+                logger.exception("%s: not all was cleared at its close", connection.peer)
+
+    @staticmethod
+    def _send_many(sends: SendMany, connection: "Connection", run: Sequence[Command]) -> None:
+        try:
+            sends.handle_many(connection, run)
+        except Exception as error:
+            # handle_many answers what goes wrong itself; what comes here is a bug, and the sends of
+            # this read may or may not be stored: closing makes their senders ask again.
+            logger.exception("%s: %d sends failed", connection.peer, len(run))
+            connection.close(f"sends failed: {error}")

@@ -1,0 +1,196 @@
+"""The runtime figures of a broker, as names and texts that RocketMQ's tools read (28).
+
+What has no meaning here (thread pools and their queues) is told as empty, since tools fail on a
+figure that is missing.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.statistics import StoreSample
+from orbitmq.store.clean import disk_ratio
+from orbitmq.store.statistics import StoreStatistics
+from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from orbitmq.wire.codes import VERSION
+
+VERSION_NAME: Final = "V5_3_3"
+"""The name of `VERSION`: what we are compatible with."""
+
+_SPANS: Final = (10, 60, 600)  # seconds over which rates are told
+_NO_POOL: Final = 0x7FFFFFFF  # what is left of a pool that is not used
+_BUCKETS: Final = (
+    "0~10ms 10~50ms 50~100ms 100~200ms 200~500ms 500ms~1s 1~2s 2~3s 3~4s 4~5s 5~10s 10s~"
+)
+
+_BYTE_UNITS: Final = "KMGTPE"
+
+_POOLS: Final = {
+    "sendThreadPoolQueue": 10_000,
+    "pullThreadPoolQueue": 100_000,
+    "litePullThreadPoolQueue": 100_000,
+    "queryThreadPoolQueue": 20_000,
+    "ackThreadPoolQueue": 100_000,
+}
+"""RocketMQ's queues in front of its thread pools and how long they may get; here nothing waits in them."""
+
+
+def runtime_info(context: BrokerContext) -> dict[str, str]:
+    """Return all figures."""
+    figures = context.store.statistics()
+    return {
+        **_identity(context),
+        **_totals(context),
+        **_puts(figures),
+        **_gets(figures),
+        **_rates(context),
+        **_log(context, figures),
+        **_disks(context),
+        **dict(_schedule(context)),
+        **_timer(),
+        **_pools(),
+    }
+
+
+def _identity(context: BrokerContext) -> dict[str, str]:
+    return {
+        "brokerActive": "true",
+        "brokerVersion": str(VERSION),
+        "brokerVersionDesc": VERSION_NAME,
+        "bootTimestamp": str(context.boot_ms),
+        "runtime": _duration(context.clock.now_ms() - context.boot_ms),
+        "startAcceptSendRequestTimeStamp": str(context.config.accept_sends_from_ms),
+    }
+
+
+def _duration(elapsed_ms: int) -> str:
+    elapsed_ms = max(elapsed_ms, 0)
+    days, hours = divmod(elapsed_ms // HOUR_MS, 24)
+    minutes = elapsed_ms % HOUR_MS // MINUTE_MS
+    seconds = elapsed_ms % MINUTE_MS // SECOND_MS
+    # Java's MessageFormat groups thousands.
+    return f"[ {days:,} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _totals(context: BrokerContext) -> dict[str, str]:
+    put, get = context.statistics.put_totals(), context.statistics.get_totals()
+    return {
+        f"msg{name}Total{when}": str(count)
+        for name, totals in (("Put", put), ("Get", get))
+        for when, count in zip(
+            ("YesterdayMorning", "TodayMorning", "TodayNow"), totals, strict=True
+        )
+    }
+
+
+def _puts(figures: StoreStatistics) -> dict[str, str]:
+    times = max(figures.appended_messages, 1)  # RocketMQ never tells 0: others divide by it
+    average_ms = f"{figures.append_average_us / 1000:.2f}"
+    return {
+        "putMessageTimesTotal": str(times),
+        "putMessageFailedTimes": str(figures.refused_messages),
+        "putMessageSizeTotal": str(figures.appended_bytes),
+        "putMessageAverageSize": str(figures.appended_bytes / times),
+        "putMessageEntireTimeMax": str(round(figures.append_max_us / 1000)),
+        "putMessageDistributeTime": _distribution(figures.appended_messages),
+        # Only the average is measured; an append does not wait for the disk.
+        "putLatency99": average_ms,
+        "putLatency999": average_ms,
+    }
+
+
+def _distribution(appends: int) -> str:
+    """Return how many appends took how long: writing to mapped memory takes microseconds."""
+    return f"[<=0ms]:{appends} " + "".join(f"[{name}]:0 " for name in _BUCKETS.split())
+
+
+def _gets(figures: StoreStatistics) -> dict[str, str]:
+    return {"getMessageEntireTimeMax": str(round(figures.get_max_us / 1000))}
+
+
+def _rates(context: BrokerContext) -> dict[str, str]:
+    spans = [context.statistics.store_samples(seconds) for seconds in _SPANS]
+    told = {
+        name: " ".join("" if span is None else str(_tps(span, counters)) for span in spans)
+        for name, counters in (
+            ("putTps", ("put",)),
+            ("getFoundTps", ("found",)),
+            ("getMissTps", ("missed",)),
+            ("getTransferredTps", ("transferred",)),
+        )
+    }
+    totals = (0.0 if span is None else _tps(span, ("found", "missed")) for span in spans)
+    return {**told, "getTotalTps": " ".join(map(str, totals))}
+
+
+def _tps(span: tuple[StoreSample, StoreSample], counters: tuple[str, ...]) -> float:
+    before, now = span
+    elapsed = now.at_ms - before.at_ms
+    count = sum(getattr(now, name) - getattr(before, name) for name in counters)
+    return count * SECOND_MS / elapsed if elapsed > 0 else 0.0
+
+
+def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
+    pool = context.config.store.transient_pool_size if context.config.store.transient_pool else None
+    return {
+        "commitLogMinOffset": str(figures.min_log_offset),
+        "commitLogMaxOffset": str(figures.max_log_offset),
+        "dispatchBehindBytes": str(figures.dispatch_behind_bytes),
+        "dispatchMaxBuffer": "0",
+        "pageCacheLockTimeMills": "0",
+        "earliestMessageTimeStamp": str(context.store.earliest_time()),
+        "remainHowManyDataToFlush": _bytes_text(figures.unflushed_bytes),
+        "remainTransientStoreBufferNumbs": str(_NO_POOL if pool is None else pool),
+    }
+
+
+def _disks(context: BrokerContext) -> dict[str, str]:
+    store = context.config.store
+    paths = store.commit_log_paths or (store.root / "commitlog",)
+    ratios = {path: disk_ratio(path) for path in paths}
+    told = {f"commitLogDiskRatio_{path}": str(ratio) for path, ratio in ratios.items()}
+    return {
+        **told,
+        "commitLogDiskRatio": str(min(ratios.values())),
+        "consumeQueueDiskRatio": str(disk_ratio(store.root)),
+        "commitLogDirCapacity": _capacity(store.root),
+    }
+
+
+def _capacity(root: Path) -> str:
+    try:
+        disk = os.statvfs(root)
+    except OSError:
+        return "Total : 0 B, Free : 0 B."
+    total, free = disk.f_blocks * disk.f_frsize, disk.f_bfree * disk.f_frsize
+    return f"Total : {_bytes_text(total)}, Free : {_bytes_text(free)}."
+
+
+def _bytes_text(count: int) -> str:
+    """Return a number of bytes for people: 233.9 GiB."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(_BYTE_UNITS))
+    return f"{count / 1024**power:.1f} {_BYTE_UNITS[power - 1]}iB"
+
+
+def _schedule(context: BrokerContext) -> Iterator[tuple[str, str]]:
+    """Yield how far each delay level is that was ever used, and how far it could be."""
+    for level, (offset, end) in sorted(context.schedule.progress().items()):
+        yield f"scheduleMessageOffset_{level}", f"{offset},{end}"
+
+
+def _timer() -> dict[str, str]:
+    counts = dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), "0")
+    return counts | dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), "0.0")
+
+
+def _pools() -> dict[str, str]:
+    told = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
+    for name, capacity in _POOLS.items():
+        told[f"{name}Size"] = "0"
+        told[f"{name}Capacity"] = str(capacity)
+        told[f"{name}HeadWaitTimeMills"] = "0"
+    return told

@@ -1,0 +1,292 @@
+"""TopicTable: the topics of a broker, their creation and what may be done with their names.
+
+Saved as config/topics.json. A config in the table is never changed, only replaced: whoever holds one
+has a snapshot.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.clock import Clock
+from orbitmq.errors import FieldError, StateFileError
+from orbitmq.message import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, QueueType
+from orbitmq.store.store import MessageStore
+from orbitmq.wire.bodies.topic_config import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    UNIT_FLAG,
+    UNIT_SUBSCRIBED_FLAG,
+    DataVersion,
+    TopicConfig,
+)
+from orbitmq.wire.bodies.topic_config import TopicTable as TopicTableBody
+
+logger = logging.getLogger(__name__)
+
+TEMPLATE_TOPIC: Final = "TBW102"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+SYSTEM_PREFIX: Final = "rmq_sys_"
+REPLY_SUFFIX: Final = "_REPLY_TOPIC"
+
+RESERVED_TOPICS: Final = frozenset(
+    (
+        TEMPLATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        HALF_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        OP_HALF_TOPIC,
+        CHECK_MAX_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        "CHECKPOINT_TOPIC",
+    )
+)
+"""Names that belong to the system on every broker."""
+
+NO_SEND_TOPICS: Final = frozenset(
+    (
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    )
+)
+"""Topics that clients may not send to."""
+
+SCHEDULE_QUEUES: Final = 18
+QUEUE_TYPE: Final = "queue.type"
+
+OnTopic = Callable[[str, TopicConfig | None], None]
+"""Called with a topic and its new config; None: it was deleted."""
+
+
+class TopicTable:
+    """All topics by name. The event loop's thread changes it; any thread may ask for one topic."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock) -> None:
+        self._config, self._clock = config, clock
+        self._table: dict[str, TopicConfig] = {}
+        self._system: set[str] = set()
+        self.version = DataVersion(timestamp=clock.now_ms())
+        self.changes = 0
+        """Grows with each change: who saves the table remembers what it saved."""
+        self.on_change: list[OnTopic] = []
+        for topic in _start_topics(config):
+            self._table[topic.topic_name] = topic
+            self._system.add(topic.topic_name)
+
+    # Asking
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self._table.get(topic)
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._table
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def all(self) -> Mapping[str, TopicConfig]:
+        return self._table
+
+    def is_system(self, topic: str) -> bool:
+        """Tell whether the topic is the broker's own business, present or not."""
+        return topic in RESERVED_TOPICS or topic in self._system or topic.startswith(SYSTEM_PREFIX)
+
+    def system_topics(self) -> list[str]:
+        """Return every name that is known to be the system's."""
+        return sorted(RESERVED_TOPICS | self._system)
+
+    def is_order(self, topic: str) -> bool:
+        config = self._table.get(topic)
+        return config is not None and config.order
+
+    def queue_type(self, topic: str) -> QueueType:
+        """Tell the store how a topic's queues are kept."""
+        config = self._table.get(topic)
+        if config is None or not config.attributes:
+            return QueueType.SIMPLE
+        is_batch = config.attributes.get(QUEUE_TYPE) == QueueType.BATCH.value
+        return QueueType.BATCH if is_batch else QueueType.SIMPLE
+
+    # Changing
+
+    def put(self, config: TopicConfig) -> None:
+        """Create or replace one topic."""
+        self.put_many([config])
+
+    def put_many(self, configs: Iterable[TopicConfig]) -> None:
+        """Create or replace topics; each is a new version of the table, as RocketMQ counts."""
+        for config in configs:
+            self._table[config.topic_name] = config
+            self._bump()
+            self._tell(config.topic_name, config)
+
+    def delete(self, topic: str) -> bool:
+        """Remove a topic from the table; its messages are the caller's business."""
+        if self._table.pop(topic, None) is None:
+            return False
+        self._bump()
+        self._tell(topic, None)
+        return True
+
+    def touch(self) -> None:
+        """Count a new version although no topic changed: the broker's own permission did."""
+        self._bump()
+
+    def create_for_send(
+        self,
+        topic: str,
+        default_topic: str,
+        default_queues: int,
+        unit_mode: bool = False,
+    ) -> TopicConfig | None:
+        """Return the topic of a send, made after its template if it is new; None: that may not be."""
+        known = self._table.get(topic)
+        if known is not None:
+            return known
+        template = self._table.get(default_topic)
+        if template is None or not template.perm & PERM_INHERIT:
+            return None
+        if default_topic == TEMPLATE_TOPIC and not self._config.auto_create_topic:
+            return None
+        queues = max(min(default_queues, template.write_queue_nums), 0)
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=template.perm & ~PERM_INHERIT,
+            topic_filter_type=template.topic_filter_type,
+            topic_sys_flag=UNIT_FLAG if unit_mode else 0,
+        )
+        logger.info("topic %s: created after %s with %d queues", topic, default_topic, queues)
+        self.put(created)
+        return created
+
+    def create_retry(
+        self, group: str, queues: int = 1, *, order: bool = False, unit_mode: bool = False
+    ) -> TopicConfig:
+        """Return the topic of a group's retries, made if it is new; the order flag is kept right."""
+        flag = UNIT_SUBSCRIBED_FLAG if unit_mode else 0
+        return self._create(RETRY_PREFIX + group, queues, order=order, sys_flag=flag)
+
+    def create_dlq(self, group: str) -> TopicConfig:
+        """Return the topic of a group's dead letters, made if it is new."""
+        return self._create(DLQ_PREFIX + group, 1)
+
+    def _create(
+        self, topic: str, queues: int, *, order: bool = False, sys_flag: int = 0
+    ) -> TopicConfig:
+        known = self._table.get(topic)
+        if known is not None and known.order == order:
+            return known
+        if known is not None:
+            config = msgspec.structs.replace(known, order=order)
+        else:
+            config = TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                topic_sys_flag=sys_flag,
+                order=order,
+            )
+        self.put(config)
+        return config
+
+    def set_order_topics(self, topics: Iterable[str]) -> None:
+        """Mark topics that a name server lists as ordered."""
+        for topic in topics:
+            config = self._table.get(topic)
+            if config is not None and not config.order:
+                self.put(msgspec.structs.replace(config, order=True))
+
+    def adopt(self, store: MessageStore) -> list[str]:
+        """Take in topics that have messages younger than this table, and return their names.
+
+        A broker that was killed may have stored messages of a new topic and not its config. What was
+        deleted is older than the table, so it does not come back.
+        """
+        queues: dict[str, int] = {}
+        for topic, queue_id in store.queues():
+            if topic not in self._table and not self.is_system(topic):
+                last = store.max_offset(topic, queue_id) - 1
+                if last >= 0 and store.store_time(topic, queue_id, last) >= self.version.timestamp:
+                    queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        for topic, count in queues.items():
+            logger.warning(
+                "topic %s: has messages but no config; made with %d queues", topic, count
+            )
+            self.put(TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count))
+        return list(queues)
+
+    # Saving
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what topics.json holds; its parts never change."""
+        return {"dataVersion": self.version, "topicConfigTable": dict(self._table)}
+
+    def load(self, state: Mapping[str, Any], path: Path) -> None:
+        """Take over what topics.json holds. StateFileError: it cannot be understood."""
+        if not state:
+            return
+        try:
+            body = TopicTableBody.of(state)
+        except FieldError as cause:
+            step = "Restore the file from a backup, or move it away to start with an empty table."
+            raise StateFileError(path, f"is no table of topics: {cause}", step) from cause
+        self._table |= body.topic_config_table
+        self.version = body.data_version
+
+    def _bump(self) -> None:
+        self.version = self.version.next(self._clock.now_ms())
+        self.changes += 1
+
+    def _tell(self, topic: str, config: TopicConfig | None) -> None:
+        for listener in self.on_change:
+            listener(topic, config)
+
+
+def _start_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """Return the topics that every broker has from the start; tools rely on their names."""
+    read_write = PERM_READ | PERM_WRITE
+    template = read_write | PERM_INHERIT
+
+    def topic(name: str, queues: int, perm: int = read_write) -> TopicConfig:
+        return TopicConfig(
+            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+        )
+
+    topics = [
+        topic(SELF_TEST_TOPIC, 1),
+        topic(BENCHMARK_TOPIC, 1024),
+        topic(config.cluster, 16, template if config.cluster_topic else PERM_INHERIT),
+        topic(config.name, 1, template if config.broker_topic else PERM_INHERIT),
+        topic(OFFSET_MOVED_TOPIC, 1),
+        topic(SCHEDULE_TOPIC, SCHEDULE_QUEUES),
+        topic(config.cluster + REPLY_SUFFIX, 1),
+        topic(f"{SYSTEM_PREFIX}REVIVE_LOG_{config.cluster}", config.revive_queues),
+        topic(f"{SYSTEM_PREFIX}SYNC_BROKER_MEMBER_{config.name}", 1, PERM_INHERIT),
+        topic(HALF_TOPIC, 1),
+        topic(OP_HALF_TOPIC, 1),
+    ]
+    if config.auto_create_topic:
+        topics.append(topic(TEMPLATE_TOPIC, config.default_topic_queues, template))
+    if config.trace_topic:
+        topics.append(topic(config.trace_topic_name, 1))
+    if config.timer_wheel:
+        topics.append(topic(TIMER_TOPIC, 1))
+    return topics

@@ -1,0 +1,118 @@
+"""`orbitmq broker`: run a broker."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orbitmq.cli.output import Output, note, print_json
+
+if TYPE_CHECKING:
+    from orbitmq.broker.config import BrokerConfig
+
+app = typer.Typer(help="Run a broker.", no_args_is_help=True)
+
+Config = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="broker.conf: RocketMQ's keys, or TOML."),
+]
+Namesrv = Annotated[
+    str | None, typer.Option(help='Name servers to register at (namesrvAddr), as "a:9876;b:9876".')
+]
+Store = Annotated[
+    Path | None, typer.Option(help="Store directory (storePathRootDir); default ~/store.")
+]
+Host = Annotated[
+    str | None,
+    typer.Option(help="Address to listen on and to tell clients (brokerIP1, bindAddress)."),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Port (listenPort); default 10911, 0 takes a free one."),
+]
+Name = Annotated[str | None, typer.Option(help="Name of the broker (brokerName).")]
+Cluster = Annotated[str | None, typer.Option(help="Name of the cluster (brokerClusterName).")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, by RocketMQ's key."),
+]
+OutputForm = Annotated[Output, typer.Option(help="json: one line with the address when ready.")]
+
+
+@app.callback()
+def broker() -> None:
+    """Run a broker."""  # makes `run` a word of its own although it is the only command
+
+
+@app.command()
+def run(
+    config: Config = None,
+    namesrv: Namesrv = None,
+    store: Store = None,
+    host: Host = None,
+    port: Port = None,
+    name: Name = None,
+    cluster: Cluster = None,
+    set_: Set = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Run a broker until Ctrl-C or SIGTERM. Prints its address once it is ready.
+
+    Takes over the store of a RocketMQ broker: its messages, topics, groups and offsets.
+    """
+    from orbitmq.broker.config import BrokerConfig
+    from orbitmq.net.loop import run as run_loop
+    from orbitmq.settings import load_settings
+
+    flags: dict[str, object] = {
+        "namesrvAddr": namesrv,
+        "storePathRootDir": store,
+        "brokerIP1": host,
+        "bindAddress": host,
+        "listenPort": port,
+        "brokerName": name,
+        "brokerClusterName": cluster,
+    }
+    for pair in set_ or []:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{pair}: write KEY=VALUE", param_hint="--set")
+        flags[key.strip()] = value
+    run_loop(_serve(BrokerConfig.from_settings(load_settings(config, flags=flags)), output))
+
+
+async def _serve(config: "BrokerConfig", output: Output) -> None:
+    import asyncio
+    import signal
+    import sys
+
+    from orbitmq.broker.broker import Broker
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    served = Broker(config)
+    starting = asyncio.ensure_future(served.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    # A long recovery can be given up too.
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if not starting.done():
+            note("stopping once the store is open")
+        await starting
+        _say_ready(served.address, config, output)
+        sys.stdout.flush()
+        await stopping
+        note("stopping")
+    finally:
+        stopping.cancel()
+        await served.stop()
+
+
+def _say_ready(address: str, config: "BrokerConfig", output: Output) -> None:
+    if output is Output.JSON:
+        told = {"broker": address, "name": config.name, "store": str(config.store.root)}
+        print_json(told)
+    else:
+        typer.echo(f"broker {config.name} {address} store {config.store.root}")

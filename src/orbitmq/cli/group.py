@@ -1,0 +1,213 @@
+"""`orbitmq group`: consumer groups, how far they are and where they go on."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from orbitmq.cli import bounds
+from orbitmq.cli.cluster_options import (
+    NAMESRV,
+    DryRun,
+    Namesrv,
+    OutputForm,
+    Yes,
+    confirm,
+    open_admin,
+)
+from orbitmq.cli.output import Output, note, print_json, print_table, time_text
+
+if TYPE_CHECKING:
+    from orbitmq.client.admin_results import GroupProgress, OffsetChange
+
+app = typer.Typer(help="Consumer groups of a cluster.", no_args_is_help=True)
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+
+
+@app.command("list")
+def list_groups(
+    namesrv: Namesrv = NAMESRV,
+    output: OutputForm = Output.TABLE,
+    system: Annotated[bool, typer.Option("--all", help="Also the brokers' own groups.")] = False,
+) -> None:
+    """List the groups with their members and their lag."""
+    with open_admin(namesrv) as admin:
+        rows = []
+        for info in admin.groups(system=system):
+            state, progress = admin.consumers(info.group), admin.progress(info.group)
+            rows.append(
+                {
+                    "group": info.group,
+                    "members": len(state.clients),
+                    "model": state.message_model,
+                    "topics": progress.topics,
+                    "lag": progress.lag,
+                    "in_flight": progress.in_flight,
+                }
+            )
+    if output is Output.JSON:
+        print_json(rows)
+        return
+    print_table(
+        ["group", "members", "model", "topics", "lag", "in flight"],
+        [[" ".join(v) if isinstance(v, list) else v for v in row.values()] for row in rows],
+    )
+
+
+@app.command()
+def progress(
+    group: Group,
+    namesrv: Namesrv = NAMESRV,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Show how far a group is in each queue, its lag, and who consumes it."""
+    with open_admin(namesrv) as admin:
+        found = admin.progress(group, topic, members=True)
+    if output is Output.JSON:
+        print_json(_progress_value(found))
+        return
+    print_table(
+        ["topic", "broker", "queue", "next offset", "consumed", "lag", "last consumed", "member"],
+        [
+            (
+                one.queue.topic,
+                one.queue.broker_name,
+                one.queue.queue_id,
+                one.broker_offset,
+                one.consumer_offset,
+                one.lag,
+                time_text(one.last_ms),
+                one.client_id,
+            )
+            for one in found.queues
+        ],
+        title=group,
+    )
+    typer.echo(f"lag {found.lag}, in flight {found.in_flight}, {found.consume_tps:.1f} messages/s")
+
+
+def _progress_value(found: "GroupProgress") -> dict[str, object]:
+    queues = [
+        {
+            "topic": one.queue.topic,
+            "broker": one.queue.broker_name,
+            "queue_id": one.queue.queue_id,
+            "broker_offset": one.broker_offset,
+            "consumer_offset": one.consumer_offset,
+            "lag": one.lag,
+            "last_ms": one.last_ms,
+            "member": one.client_id,
+        }
+        for one in found.queues
+    ]
+    return {"group": found.group, "lag": found.lag, "tps": found.consume_tps, "queues": queues}
+
+
+@app.command()
+def members(group: Group, namesrv: Namesrv = NAMESRV, output: OutputForm = Output.TABLE) -> None:
+    """Show who consumes in a group right now, and what it subscribes to."""
+    with open_admin(namesrv) as admin:
+        state = admin.consumers(group)
+    if output is Output.JSON:
+        print_json(state)
+        return
+    print_table(
+        ["member", "address", "language", "version"],
+        [(one.client_id, one.address, one.language, one.version) for one in state.clients],
+        title=f"{group}, {state.message_model or 'offline'}",
+    )
+    for one in state.subscriptions:
+        typer.echo(f"{one.topic}: {one.expression_type} {one.expression}")
+
+
+@app.command()
+def create(
+    group: Group,
+    namesrv: Namesrv = NAMESRV,
+    retries: Annotated[int, typer.Option(min=0, help="Then a message is a dead letter.")] = 16,
+    broadcast: Annotated[bool, typer.Option(help="Whether members may broadcast.")] = True,
+    dry_run: DryRun = False,
+) -> None:
+    """Create a group, or change one, on all brokers. Brokers also create groups on first use."""
+    if dry_run:
+        typer.echo(f"would create {group} with {retries} retries")
+        return
+    with open_admin(namesrv) as admin:
+        info = admin.create_group(group, retries_max=retries, broadcast_enabled=broadcast)
+    typer.echo(f"{group} on {' '.join(info.brokers)}")
+
+
+@app.command()
+def delete(
+    group: Group,
+    namesrv: Namesrv = NAMESRV,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="Also what it gave up on (%DLQ%).")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Delete a group with its offsets and its retries."""
+    with open_admin(namesrv) as admin:
+        online = len(admin.consumers(group).clients)
+        if dry_run:
+            typer.echo(f"would delete {group}, {online} members online")
+            return
+        confirm(f"Delete {group}? {online} members are online.", yes)
+        admin.delete_group(group, dead_letters=dead_letters)
+    note(f"{group} is deleted")
+
+
+@app.command()
+def reset(
+    group: Group,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="In this topic.")],
+    to: Annotated[
+        str, typer.Option(help="earliest, latest, or a time: epoch milliseconds, ISO, now-1h.")
+    ],
+    namesrv: Namesrv = NAMESRV,
+    queue: Annotated[int | None, typer.Option(help="Only this queue id.")] = None,
+    output: OutputForm = Output.TABLE,
+    dry_run: DryRun = False,
+) -> None:
+    """Let a group go on at another place of a topic. Members that are online follow."""
+    target = _target(to)
+    with open_admin(namesrv) as admin:
+        act = admin.plan_reset if dry_run else admin.reset_offsets
+        changes = act(group, topic, target, queue_id=queue)
+    if output is Output.JSON:
+        print_json([_change_value(change) for change in changes])
+        return
+    print_table(
+        ["broker", "queue", "before", "after"],
+        [
+            (c.queue.broker_name, c.queue.queue_id, _offset_text(c.old_offset), c.new_offset)
+            for c in changes
+        ],
+        title=f"{group} in {topic}" + (" (nothing was changed)" if dry_run else ""),
+    )
+
+
+def _target(to: str) -> int | Literal["earliest", "latest"]:
+    if to == "earliest":
+        return "earliest"
+    if to == "latest":
+        return "latest"
+    if to.isdecimal():
+        return int(to)
+    return bounds.parse_time(to, time.time_ns() // 1_000_000)
+
+
+def _offset_text(offset: int) -> str:
+    return "-" if offset < 0 else str(offset)
+
+
+def _change_value(change: "OffsetChange") -> dict[str, object]:
+    return {
+        "broker": change.queue.broker_name,
+        "queue_id": change.queue.queue_id,
+        "old_offset": change.old_offset,
+        "new_offset": change.new_offset,
+    }

@@ -1,0 +1,67 @@
+"""`orbitmq namesrv`: run a name server."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orbitmq.cli.output import Output, note, print_json
+
+if TYPE_CHECKING:
+    from orbitmq.namesrv.config import NamesrvConfig
+
+app = typer.Typer(help="Run a name server.", no_args_is_help=True)
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on (bindAddress); default all.")]
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Port (listenPort); default 9876, 0 takes a free one."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="namesrv.conf: RocketMQ's keys, or TOML."),
+]
+OutputForm = Annotated[Output, typer.Option(help="json: one line with the address when ready.")]
+
+
+@app.callback()
+def namesrv() -> None:
+    """Run a name server."""  # makes `run` a word of its own although it is the only command
+
+
+@app.command()
+def run(
+    host: Host = None, port: Port = None, config: Config = None, output: OutputForm = Output.TABLE
+) -> None:
+    """Run a name server until Ctrl-C or SIGTERM. Prints its address once it is ready."""
+    from orbitmq.namesrv.config import NamesrvConfig
+    from orbitmq.net.loop import run as run_loop
+    from orbitmq.settings import load_settings
+
+    settings = load_settings(config, flags={"bindAddress": host, "listenPort": port})
+    run_loop(_serve(NamesrvConfig.from_settings(settings), output))
+
+
+async def _serve(config: "NamesrvConfig", output: Output) -> None:
+    import asyncio
+    import signal
+    import sys
+
+    from orbitmq.namesrv.server import NameServer
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    server = NameServer(config)
+    await server.start()
+    try:
+        if output is Output.JSON:
+            print_json({"namesrv": server.address})
+        else:
+            typer.echo(f"name server {server.address}")
+        sys.stdout.flush()
+        await stop.wait()
+        note("stopping")
+    finally:
+        await server.stop()

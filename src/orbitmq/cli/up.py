@@ -1,0 +1,104 @@
+"""`orbitmq up`: a name server and a broker on an embedded store, for this machine alone."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orbitmq.cli.output import Output, note, print_json
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_STORE = Path("orbitmq-store")
+
+Store = Annotated[
+    Path, typer.Option("--store", help="Where the messages are kept; made if it is not there.")
+]
+NamesrvPort = Annotated[
+    int, typer.Option("--namesrv-port", min=0, max=65535, help="0 takes a free port.")
+]
+BrokerPort = Annotated[
+    int, typer.Option("--broker-port", min=0, max=65535, help="0 takes a free port.")
+]
+OutputForm = Annotated[
+    Output, typer.Option("--output", help="json: one line with the addresses once it is ready.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker (RocketMQ's key)."),
+]
+
+
+def up(
+    store: Store = DEFAULT_STORE,
+    namesrv_port: NamesrvPort = 9876,
+    broker_port: BrokerPort = 10911,
+    output: OutputForm = Output.TABLE,
+    set_: Set = None,
+) -> None:
+    """Start a name server and a broker on this machine's loopback address; Ctrl-C stops them.
+
+    Any RocketMQ client can talk to them: give it the name server's address.
+    """
+    from orbitmq.net.loop import run
+    from orbitmq.settings import load_settings
+
+    flags: dict[str, object] = {
+        "brokerName": "broker-a",
+        "brokerIP1": LOOPBACK,
+        "bindAddress": LOOPBACK,
+        "storePathRootDir": str(store.resolve()),
+        "listenPort": str(broker_port),
+    }
+    for pair in set_ or []:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{pair}: write KEY=VALUE", param_hint="--set")
+        flags[key] = value
+    run(_serve(dict(load_settings(flags=flags)), namesrv_port, store, output))
+
+
+async def _serve(settings: dict[str, str], namesrv_port: int, store: Path, output: Output) -> None:
+    from orbitmq.broker.broker import Broker
+    from orbitmq.broker.config import BrokerConfig
+    from orbitmq.namesrv.config import NamesrvConfig
+    from orbitmq.namesrv.server import NameServer
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    namesrv = NameServer(NamesrvConfig(host=LOOPBACK, port=namesrv_port))
+    await namesrv.start()
+    try:
+        broker = Broker(BrokerConfig.from_settings({**settings, "namesrvAddr": namesrv.address}))
+        await broker.start()
+        try:
+            _say_ready(namesrv.address, broker.address, store, output)
+            await stop.wait()
+            note("stopping")
+        finally:
+            await broker.stop()
+    finally:
+        await namesrv.stop()
+
+
+def _say_ready(namesrv: str, broker: str, store: Path, output: Output) -> None:
+    import sys
+
+    if output is Output.JSON:
+        print_json({"namesrv": namesrv, "broker": broker, "store": str(store.resolve())})
+    else:
+        option = "" if namesrv.endswith(":9876") else f" --namesrv {namesrv}"
+        typer.echo(
+            f"name server  {namesrv}\n"
+            f"broker       {broker}\n"
+            f"store        {store.resolve()}\n\n"
+            "In another terminal:\n"
+            f"  orbitmq message send Orders 'hello' --tag TagA{option}\n"
+            f"  orbitmq message tail Orders{option}\n"
+            f"  orbitmq topic list{option}\n\n"
+            "Ctrl-C stops both."
+        )
+    sys.stdout.flush()

@@ -1,0 +1,98 @@
+"""NameServer: the table of routes behind a socket.
+
+Name servers know nothing of each other: brokers register with each, clients ask any.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from orbitmq.clock import Clock, SystemClock
+from orbitmq.errors import OrbitError
+from orbitmq.namesrv.config import NamesrvConfig
+from orbitmq.namesrv.handler import NamesrvHandler
+from orbitmq.namesrv.kv_config import KvConfig
+from orbitmq.namesrv.routes import RouteTable
+from orbitmq.net.connection import Connection
+from orbitmq.net.server import Server
+
+logger = logging.getLogger(__name__)
+
+
+class NameServer:
+    """A running name server. Belongs to its loop's thread."""
+
+    def __init__(self, config: NamesrvConfig | None = None, *, clock: Clock | None = None) -> None:
+        self.config = config or NamesrvConfig()
+        self.clock = clock or SystemClock()
+        self.routes = RouteTable(self.clock)
+        self.kv = KvConfig(self.config.kv_config_path)
+        self._handler = NamesrvHandler(self.config, self.clock, self.routes, self.kv, self._save_kv)
+        self._server = Server(self._handler, self.config.net)
+        # One thread: the files of two changes are written in the order of the changes.
+        self._writer = ThreadPoolExecutor(1, "kv-config")
+        self._saves: set[asyncio.Task[None]] = set()
+        self._scan: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens: "host:port"."""
+        return self._server.address
+
+    @property
+    def port(self) -> int:
+        return self._server.port
+
+    async def start(self) -> None:
+        """Read the key-value config and listen. OrbitError: one of them cannot be done."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._writer, self.kv.load)
+            await self._server.start(self.config.host, self.config.port)
+        except BaseException:
+            self._writer.shutdown()
+            raise
+        self._scan_later()
+
+    async def stop(self, grace_ms: float = 3000) -> None:
+        """Save what is being saved, answer, close all connections."""
+        self._server.stop_listening()
+        if self._scan is not None:
+            self._scan.cancel()
+            self._scan = None
+        if self._saves:
+            await asyncio.wait(self._saves)
+        await self._server.stop(grace_ms)
+        self._writer.shutdown()
+
+    def scan(self) -> None:
+        """Forget the brokers that were silent for too long, and close their connections."""
+        for broker in self.routes.expire():
+            logger.warning("broker %s: gone, silent for too long", broker.broker_name)
+            if isinstance(broker.connection, Connection):
+                broker.connection.close("the broker was silent for too long")
+
+    def _scan_later(self) -> None:
+        interval = self._handler.config.scan_interval_ms / 1000
+        self._scan = asyncio.get_running_loop().call_later(interval, self._scan_and_go_on)
+
+    def _scan_and_go_on(self) -> None:
+        self.scan()
+        self._scan_later()
+
+    def _save_kv(self, done: Callable[[Exception | None], None]) -> None:
+        task = asyncio.ensure_future(self._save(self.kv.snapshot(), done))
+        self._saves.add(task)
+        task.add_done_callback(self._saves.discard)
+
+    async def _save(
+        self, table: dict[str, dict[str, str]], done: Callable[[Exception | None], None]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._writer, self.kv.save, table)
+        except (OrbitError, OSError) as error:
+            logger.exception("the key-value config could not be saved")
+            done(error)
+        else:
+            done(None)

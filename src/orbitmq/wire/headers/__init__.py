@@ -1,0 +1,1 @@
+"""Typed header fields of requests and answers, one module per conversation."""

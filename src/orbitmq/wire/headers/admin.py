@@ -1,0 +1,190 @@
+"""Headers of what tools ask a broker: topics, groups, progress, connections, resets, configuration."""
+
+from dataclasses import dataclass, field
+
+from orbitmq.wire.headers.header import Header
+
+
+@dataclass(slots=True, kw_only=True)
+class PutTopicHeader(Header):
+    """UPDATE_AND_CREATE_TOPIC. `attributes` is a list of changes: `+queue.type=BatchCQ,-reserve.time`."""
+
+    topic: str
+    default_topic: str | None = None
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicHeader(Header):
+    """DELETE_TOPIC_IN_BROKER, GET_TOPIC_STATS_INFO, GET_TOPIC_CONFIG, QUERY_TOPIC_CONSUME_BY_WHO."""
+
+    topic: str
+
+
+@dataclass(slots=True, kw_only=True)
+class GetTopicConfigHeader(Header):
+    """GET_TOPIC_CONFIG; Java's tool sets `logical`, which matters for static topics only."""
+
+    topic: str
+    logical: bool | None = field(default=None, metadata={"wire": "lo"})
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupHeader(Header):
+    """GET_SUBSCRIPTIONGROUP_CONFIG, QUERY_TOPICS_BY_CONSUMER."""
+
+    group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteGroupHeader(Header):
+    group_name: str
+    clean_offset: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupForbiddenHeader(Header):
+    """UPDATE_AND_GET_GROUP_FORBIDDEN; without `readable` it only asks."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumeStatsHeader(Header):
+    """GET_CONSUME_STATS; `topic_list` are topics with `;` between them."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerConsumeStatsHeader(Header):
+    is_order: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupTopicHeader(Header):
+    """QUERY_CONSUME_TIME_SPAN, QUERY_SUBSCRIPTION_BY_CONSUMER."""
+
+    group: str
+    topic: str
+
+
+@dataclass(slots=True, kw_only=True)
+class CloneOffsetsHeader(Header):
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class CorrectionOffsetHeader(Header):
+    """QUERY_CORRECTION_OFFSET; `filter_groups` are groups with `,` between them."""
+
+    topic: str
+    compare_group: str | None = None
+    filter_groups: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryQueueHeader(Header):
+    """QUERY_CONSUME_QUEUE."""
+
+    topic: str
+    queue_id: int
+    index: int
+    count: int
+    consumer_group: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class StatsItemHeader(Header):
+    """VIEW_BROKER_STATS_DATA."""
+
+    stats_name: str
+    stats_key: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerGroupHeader(Header):
+    """GET_CONSUMER_CONNECTION_LIST."""
+
+    consumer_group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ProducerGroupHeader(Header):
+    """GET_PRODUCER_CONNECTION_LIST."""
+
+    producer_group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ResetOffsetHeader(Header):
+    """INVOKE_BROKER_TO_RESET_OFFSET. A negative timestamp means the end; queue -1 means all queues."""
+
+    topic: str
+    group: str
+    timestamp: int
+    is_force: bool = True
+    queue_id: int | None = None
+    offset: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ClientResetHeader(Header):
+    """RESET_CONSUMER_CLIENT_OFFSET, from the broker to a client."""
+
+    topic: str
+    group: str
+    timestamp: int
+    is_force: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerStatusHeader(Header):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS; `client_addr` is a client id. To the client: 221."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningInfoHeader(Header):
+    """GET_CONSUMER_RUNNING_INFO, to the broker and from it to the client."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumeDirectlyHeader(Header):
+    """CONSUME_MESSAGE_DIRECTLY, to the broker and from it to the client."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerConfigAnswer(Header):
+    """Answer of GET_BROKER_CONFIG: the data version of what is in the body, as JSON text."""
+
+    version: str

@@ -1,0 +1,29 @@
+"""Headers of client management: heartbeat, unregister, consumer list, notice of changed members."""
+
+from dataclasses import dataclass, field
+
+from orbitmq.wire.headers.header import Header
+
+
+@dataclass(slots=True, kw_only=True)
+class HeartbeatAnswer(Header):
+    """Answer of HEART_BEAT (34)."""
+
+    supports_v2: bool = field(default=True, metadata={"wire": "IS_SUPPORT_HEART_BEAT_V2"})
+    subscriptions_changed: bool = field(default=True, metadata={"wire": "IS_SUB_CHANGE"})
+
+
+@dataclass(slots=True, kw_only=True)
+class UnregisterClient(Header):
+    """UNREGISTER_CLIENT (35)."""
+
+    client_id: str | None = field(default=None, metadata={"wire": "clientID"})
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerGroupHeader(Header):
+    """GET_CONSUMER_LIST_BY_GROUP (38), NOTIFY_CONSUMER_IDS_CHANGED (40)."""
+
+    consumer_group: str

@@ -1,0 +1,70 @@
+"""Brokers telling name servers that they are there: 103, 104, 322, 904."""
+
+from dataclasses import dataclass, field
+
+from orbitmq.wire.headers.header import Header
+
+
+@dataclass(slots=True, kw_only=True)
+class RegisterBroker(Header):
+    """REGISTER_BROKER (103); its body is a Registration.
+
+    `body_crc32` is the CRC-32 of the body without its top bit; 0: not to be checked.
+    """
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str = ""
+    broker_id: int = 0
+    heartbeat_timeout_millis: int | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    body_crc32: int = 0
+    zone_name: str | None = field(default=None, metadata={"wire": "__ZONE_NAME"})
+
+
+@dataclass(slots=True, kw_only=True)
+class RegisterBrokerAnswer(Header):
+    """Answer of 103: a replica learns where its primary is."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class UnregisterBroker(Header):
+    """UNREGISTER_BROKER (104)."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryDataVersion(Header):
+    """QUERY_DATA_VERSION (322); its body is a DataVersion."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryDataVersionAnswer(Header):
+    """Answer of 322."""
+
+    changed: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerHeartbeat(Header):
+    """BROKER_HEARTBEAT (904)."""
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: int | None = None
+    heartbeat_timeout_mills: int | None = None

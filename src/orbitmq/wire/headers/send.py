@@ -1,0 +1,73 @@
+"""Headers of sending: requests 10 (full field names), 310 and 320 (one letter each), and their answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.headers.header import Header
+
+LETTERS: Final = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+    "bname": "n",
+}
+"""Full field name -> the letter that stands for it."""
+
+_NAMES: Final = {letter: name for name, letter in LETTERS.items()}
+
+
+@dataclass(slots=True, kw_only=True)
+class SendHeader(Header):
+    """Where a message goes and everything of it but its body."""
+
+    producer_group: str
+    topic: str
+    default_topic: str  # template from which an unknown topic is made
+    default_topic_queue_nums: int
+    queue_id: int  # negative: the broker chooses
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    batch: bool = False  # the body is a client batch
+    bname: str | None = None  # name of the broker
+
+    @classmethod
+    def read_any(cls, code: int, fields: Mapping[str, str] | None) -> Self:
+        """Return the header of a request with this code: 10 has full names, 310 and 320 letters."""
+        if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
+            return cls.read(fields)
+        return cls.read({_NAMES.get(name, name): text for name, text in (fields or {}).items()})
+
+    def write_letters(self) -> dict[str, str]:
+        """Return the fields for codes 310 and 320."""
+        return {LETTERS[name]: text for name, text in self.write().items()}
+
+
+@dataclass(slots=True, kw_only=True)
+class SendAnswer(Header):
+    """Where a message went. Clients need the first three with each of the codes 0, 10, 11 and 12."""
+
+    msg_id: str  # offset id; of a batch all, separated by commas
+    queue_id: int
+    queue_offset: int  # of a batch: the first
+    transaction_id: str | None = None  # UNIQ_KEY of the message
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+    region: str | None = field(default=None, metadata={"wire": "MSG_REGION"})
+    trace_on: bool | None = field(default=None, metadata={"wire": "TRACE_ON"})

@@ -1,0 +1,425 @@
+"""Pulls: which are refused, what is found, and who waits."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from broker_world import FakeConnection
+from message_replay import (
+    SENDS,
+    MessageWorld,
+    pull_command,
+    recorded,
+    records_of,
+    replay,
+    send_command,
+    without_port,
+)
+from orbitmq.broker.clients import ClientConnection
+from orbitmq.broker.processors.pull import _code
+from orbitmq.message import GetStatus
+from orbitmq.wire.bodies.heartbeat import Subscription
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.pull import PullAnswer, PullHeader
+from orbitmq.wire.pull_flags import PullFlag
+
+SUSPEND = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
+COMMIT = PullFlag.SUBSCRIPTION | PullFlag.COMMIT
+
+
+def subscribe(
+    world: MessageWorld,
+    client: FakeConnection,
+    topic: str = "Orders",
+    expression: str = "*",
+    *,
+    group: str = "Cid",
+    version: int = 10,
+    model: str = "CLUSTERING",
+    kind: str = "TAG",
+) -> None:
+    """Let a consumer be online, as its heartbeat would."""
+    subscription = Subscription(
+        topic=topic, sub_string=expression, sub_version=version, expression_type=kind
+    )
+    world.context.consumers.register(
+        group,
+        ClientConnection(
+            connection=client,
+            client_id="client",
+            language="JAVA",
+            version=479,
+            heard_ms=world.clock.now_ms(),
+        ),
+        consume_type="CONSUME_PASSIVELY",
+        model=model,
+        from_where="CONSUME_FROM_FIRST_OFFSET",
+        subscriptions=[subscription],
+    )
+    client.take()  # it is told that it is there
+
+
+def tagged(tag: str) -> str:
+    return f"UNIQ_KEY\x01K\x02TAGS\x01{tag}\x02"
+
+
+def fill(world: MessageWorld, *tags: str, queue_id: int = 0) -> None:
+    client = world.connect()
+    for tag in tags:
+        replay(
+            world,
+            client,
+            send_command(body=tag.encode(), properties=tagged(tag), queue_id=queue_id),
+        )
+
+
+def answered(answer: Command) -> tuple[int, str | None, PullAnswer]:
+    return answer.code, answer.remark, PullAnswer.read(answer.fields)
+
+
+# --- recordings ---
+
+
+def test_the_java_pull_consumer_is_answered_as_recorded(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        client, producer = world.connect(), world.connect()
+        count = 0
+        for ask, wanted in recorded("java-json/pull-consumer", *SENDS, 11):
+            request = ask.command
+            if request.code != 11:
+                replay(world, producer, request)
+                continue
+            if int(request.fields["sysFlag"]) & PullFlag.SUSPEND:
+                assert world.tell(client, replace(request)) == []
+                continue  # woken by the next recorded send
+            answer = replay(world, client, request)
+            count += 1
+            assert answer is not None
+            assert answer.code == wanted.command.code
+            assert without_port(answer.remark) == without_port(wanted.command.remark)
+            assert answer.fields == wanted.command.fields
+            ours = [(r.body, r.property_map) for r in records_of(answer.body)]
+            theirs = [(r.body, r.property_map) for r in records_of(wanted.command.body)]
+            assert ours == theirs
+        assert count == 9
+        (woken,) = client.take()
+        assert [record.body for record in records_of(woken.body)] == [b"wake"]
+
+
+def test_faulty_pulls_are_refused_as_recorded(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        client = world.connect()
+        for number in range(9):
+            replay(world, client, send_command("GwBasicJ", b"%d" % number))
+        replay(world, client, send_command("GwPushJ"))
+        subscribe(world, client, "GwBasicJ", group="GwRawHb", version=1794770469981)
+        count = 0
+        for ask, wanted in recorded("raw/answers", 11):
+            request = ask.command
+            answer = replay(world, client, request)
+            assert answer is not None
+            if request.fields.get("expressionType") in ("SQL92", "XYZ"):
+                assert answer.code == 1
+                assert "does not support" in (answer.remark or "")
+                continue
+            assert answer.code == wanted.command.code, request
+            count += 1
+            if "java." in (wanted.command.remark or ""):
+                assert answer.remark
+                continue
+            assert without_port(answer.remark) == without_port(wanted.command.remark)
+            assert answer.fields == wanted.command.fields
+        assert count >= 15
+
+
+# --- checks ---
+
+
+def test_a_broker_that_is_not_readable_answers_no_pull(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        world.config.apply({"brokerPermission": "2"})
+        answer = replay(world, world.connect(), pull_command())
+        assert (answer.code, answer.fields) == (16, {"forbiddenType": "1"})
+
+
+def test_group_and_topic_can_forbid_pulls(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        groups, topics = world.context.groups, world.context.topics
+        group = groups.get_or_create("Cid")
+        groups.put(msgspec.structs.replace(group, consume_enable=False))
+        answer = replay(world, client, pull_command())
+        assert (answer.code, answer.fields) == (16, {"forbiddenType": "2"})
+        groups.put(group)
+        topics.put(msgspec.structs.replace(topics.get("Orders"), perm=2))
+        answer = replay(world, client, pull_command())
+        assert (answer.code, answer.fields) == (16, {"forbiddenType": "3"})
+
+
+def test_broadcast_and_forbidden_topics_are_checked_of_groups_online(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        groups = world.context.groups
+        subscribe(world, client, model="BROADCASTING")
+        by_heartbeat = pull_command(sysFlag=0, subVersion=10)
+        assert replay(world, client, by_heartbeat).code == 0
+        group = groups.get("Cid")
+        groups.put(msgspec.structs.replace(group, consume_broadcast_enable=False))
+        assert replay(world, client, by_heartbeat).fields == {"forbiddenType": "4"}
+        groups.put(group)
+        groups.set_forbidden("Cid", "Orders", 1 << 2)
+        assert replay(world, client, by_heartbeat).fields == {"forbiddenType": "5"}
+
+
+def test_old_clients_without_a_version_of_their_subscription_are_served(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        subscribe(world, client, version=1794770469981000000)  # nanoseconds, as Go counts
+        assert replay(world, client, pull_command(sysFlag=0, subVersion=0)).code == 0
+
+
+def test_sql_subscriptions_are_refused_with_words(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        subscribe(world, client, kind="SQL92", expression="a > 1")
+        answer = replay(world, client, pull_command(sysFlag=0))
+        assert answer.code == 1
+        assert "SQL92" in (answer.remark or "")
+
+
+# --- reading ---
+
+
+@pytest.mark.feature("F26")
+def test_tags_are_filtered_by_what_the_group_subscribed_to(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A", "B", "C", "B", "A")
+        client = world.connect()
+        subscribe(world, client, expression="B || A")
+        answer = replay(world, client, pull_command(sysFlag=0, subVersion=10))
+        assert [record.body for record in records_of(answer.body)] == [b"A", b"B", b"B", b"A"]
+        answer = replay(world, client, pull_command(subscription="C"))
+        assert [record.body for record in records_of(answer.body)] == [b"C"]
+        assert PullAnswer.read(answer.fields).next_begin_offset == 5
+
+
+def test_limits_of_the_store_and_of_the_request_hold(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, *(f"T{number}" for number in range(40)))
+        client = world.connect()
+        for asked, wanted in ((3, 3), (0, 1), (-5, 1), (1 << 40, 32)):
+            answer = replay(world, client, pull_command(maxMsgNums=asked))
+            assert len(list(records_of(answer.body))) == wanted
+
+
+def test_numbers_out_of_any_range_do_no_harm(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        for name in (
+            "queueOffset",
+            "maxMsgNums",
+            "commitOffset",
+            "suspendTimeoutMillis",
+            "subVersion",
+        ):
+            for value in (-(1 << 63), (1 << 63) - 1, 1 << 70, ""):
+                answer = replay(world, client, pull_command(**{name: value}))
+                assert answer is not None
+                assert answer.code in (0, 1, 21)
+
+
+# --- offsets ---
+
+
+def test_the_offset_in_a_pull_is_committed_and_where_it_pulled_is_remembered(
+    tmp_path: Path,
+) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A", "B", "C")
+        client, offsets = world.connect(), world.context.offsets
+        replay(world, client, pull_command(queueOffset=2, commitOffset=1))
+        assert offsets.get("Cid", "Orders", 0) == -1  # without the flag it means nothing
+        replay(world, client, pull_command(queueOffset=2, commitOffset=1, sysFlag=int(COMMIT)))
+        assert offsets.get("Cid", "Orders", 0) == 1
+        assert offsets.pull_offset("Cid", "Orders", 0) == 3
+        replay(world, client, pull_command(queueOffset=2, commitOffset=-1, sysFlag=int(COMMIT)))
+        assert offsets.get("Cid", "Orders", 0) == 1
+
+
+def test_a_pending_reset_is_answered_21_once(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A", "B", "C")
+        client, offsets = world.connect(), world.context.offsets
+        offsets.reset("Cid", "Orders", 0, 1)
+        request = pull_command(queueOffset=3, commitOffset=3, sysFlag=int(COMMIT | SUSPEND))
+        code, remark, fields = answered(replay(world, client, request))
+        assert (code, remark, fields.next_begin_offset) == (21, "OFFSET_RESET", 1)
+        assert (fields.min_offset, fields.max_offset) == (0, 3)
+        assert offsets.get("Cid", "Orders", 0) == 1, (
+            "what the consumer says is from before the reset"
+        )
+        answer = replay(world, client, pull_command(queueOffset=1))
+        assert [record.body for record in records_of(answer.body)] == [b"B", b"C"]
+
+
+@pytest.mark.feature("F85")
+def test_a_replica_is_suggested_to_those_far_behind_only_if_the_broker_says_so(
+    tmp_path: Path,
+) -> None:
+    with MessageWorld(tmp_path, store={"memory_bytes": 1, "in_memory_ratio": 1}) as world:
+        fill(world, "A", "B", "C")
+        client = world.connect()
+        assert (
+            answered(replay(world, client, pull_command(maxMsgNums=1)))[2].suggest_which_broker_id
+            == 0
+        )
+        world.config.apply({"slaveReadEnable": "true"})
+        assert (
+            answered(replay(world, client, pull_command(maxMsgNums=1)))[2].suggest_which_broker_id
+            == 1
+        )
+
+
+# --- waiting ---
+
+
+@pytest.mark.feature("F20")
+def test_a_pull_waits_for_a_message_and_gets_it(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        request = pull_command(queueOffset=1, sysFlag=int(SUSPEND))
+        assert world.tell(client, request) == []
+        assert world.context.long_poll.count == 1
+        fill(world, "X", queue_id=1)
+        assert client.take() == []
+        fill(world, "B")
+        (answer,) = client.take()
+        assert [record.body for record in records_of(answer.body)] == [b"B"]
+        assert world.context.long_poll.count == 0
+
+
+def test_a_pull_of_a_queue_that_never_had_a_message_is_woken_by_the_first(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A", queue_id=1)
+        client = world.connect()
+        assert world.tell(client, pull_command(queueId=3, sysFlag=int(SUSPEND))) == []
+        fill(world, "B", queue_id=3)
+        (answer,) = client.take()
+        assert [record.body for record in records_of(answer.body)] == [b"B"]
+
+
+def test_a_pull_from_behind_a_message_that_is_not_dispatched_yet_waits(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        client = world.connect()
+        assert [answer.code for answer in world.tell(client, send_command())] == [0]
+        assert world.tell(client, pull_command(queueOffset=1, sysFlag=int(SUSPEND))) == []
+        assert replay(world, world.connect(), pull_command(queueOffset=2)).code == 21
+        fill(world, "B")
+        (answer,) = client.take()
+        assert [record.body for record in records_of(answer.body)] == [b"B"]
+
+
+@pytest.mark.feature("F20")
+def test_a_pull_in_vain_is_answered_at_its_time(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        request = pull_command(queueOffset=1, sysFlag=int(SUSPEND), suspendTimeoutMillis=15_000)
+        assert world.tell(client, request) == []
+        world.later(14_999)
+        assert client.take() == []
+        world.later(1)
+        (answer,) = client.take()
+        assert answered(answer)[:2] == (19, "OFFSET_OVERFLOW_ONE")
+        assert answered(answer)[2].next_begin_offset == 1
+
+
+def test_messages_that_are_not_wanted_leave_a_pull_waiting_and_are_not_looked_at_again(
+    tmp_path: Path,
+) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        request = pull_command(queueOffset=1, sysFlag=int(SUSPEND), subscription="A")
+        assert world.tell(client, request) == []
+        fill(world, "B", "B")
+        assert client.take() == []
+        world.later(15_000)
+        (answer,) = client.take()
+        code, remark, fields = answered(answer)
+        assert (code, remark, fields.next_begin_offset) == (20, "NO_MATCHED_MESSAGE", 3)
+
+
+def test_a_wanted_message_behind_unwanted_ones_wakes_a_pull(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        world.tell(client, pull_command(queueOffset=1, sysFlag=int(SUSPEND), subscription="A"))
+        fill(world, "B", "A")
+        (answer,) = client.take()
+        assert [record.body for record in records_of(answer.body)] == [b"A"]
+        assert answered(answer)[2].next_begin_offset == 3
+
+
+def test_a_waiting_pull_commits_once_and_not_again_when_it_is_woken(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client, offsets = world.connect(), world.context.offsets
+        flags = int(SUSPEND | PullFlag.COMMIT)
+        world.tell(client, pull_command(queueOffset=1, commitOffset=1, sysFlag=flags))
+        assert offsets.get("Cid", "Orders", 0) == 1
+        offsets.commit("Cid", "Orders", 0, 2)
+        fill(world, "B")
+        assert len(client.take()) == 1
+        assert offsets.get("Cid", "Orders", 0) == 2
+
+
+def test_short_polling_waits_its_own_time(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path, long_polling=False, short_polling_ms=1_000) as world:
+        fill(world, "A")
+        client = world.connect()
+        assert world.tell(client, pull_command(queueOffset=1, sysFlag=int(SUSPEND))) == []
+        world.later(1_000)
+        assert [answer.code for answer in client.take()] == [19]
+
+
+def test_a_reset_and_a_deleted_topic_wake_those_who_wait(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A", "B")
+        client = world.connect()
+        request = pull_command(queueOffset=2, sysFlag=int(SUSPEND))
+        assert world.tell(client, request) == []
+        world.context.offsets.reset("Cid", "Orders", 0, 1)
+        world.context.long_poll.wake("Orders", 0)
+        assert [answered(answer)[:2] for answer in client.take()] == [(21, "OFFSET_RESET")]
+        assert world.tell(client, request) == []
+        world.context.topics.delete("Orders")
+        world.context.long_poll.wake("Orders")
+        assert [answer.code for answer in client.take()] == [17]
+
+
+def test_at_the_end_everybody_is_answered_and_nobody_waits_any_more(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        client = world.connect()
+        request = pull_command(queueOffset=1, sysFlag=int(SUSPEND))
+        assert world.tell(client, request) == []
+        world.context.long_poll.stop()
+        assert [answer.code for answer in client.take()] == [19]
+        assert [answer.code for answer in world.tell(client, request)] == [19]
+
+
+def test_statuses_of_the_store_all_have_a_code() -> None:
+    header = PullHeader.read(pull_command(queueOffset=5).fields)
+    codes = {status: _code(header, status) for status in GetStatus}
+    assert codes[GetStatus.NO_MESSAGE_IN_QUEUE] == codes[GetStatus.NO_MATCHED_LOGIC_QUEUE] == 21
+    assert set(codes.values()) == {0, 19, 20, 21}

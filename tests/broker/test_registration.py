@@ -1,0 +1,252 @@
+"""Registration at name servers."""
+
+import asyncio
+import zlib
+from pathlib import Path
+
+import pytest
+
+from async_run import run_async
+from golden_frames import good_frames
+from orbitmq.broker import registration as module
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.registration import Registration
+from orbitmq.broker.topics import TopicTable
+from orbitmq.net.connection import Connection
+from orbitmq.net.server import Server
+from orbitmq.store.config import StoreConfig
+from orbitmq.testing.fake_clock import FakeClock
+from orbitmq.wire.bodies import dialect
+from orbitmq.wire.bodies.lists import KvTable
+from orbitmq.wire.bodies.topic_config import Registration as RegistrationBody
+from orbitmq.wire.bodies.topic_config import TopicConfig
+from orbitmq.wire.command import Command
+
+ADDRESS = "127.0.0.2:11311"
+
+
+class FakeNamesrv:
+    """Keeps what it is told, and answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.told: list[Command] = []
+        self.codes: list[int] = []  # of the next answers; then 0
+        self.body = b""
+        self.is_silent = False
+        self.server = Server(self)
+        self.more = asyncio.Event()
+
+    def on_open(self, connection: Connection) -> None: ...
+
+    def on_close(self, connection: Connection, error: Exception | None) -> None: ...
+
+    def on_commands(self, connection: Connection, requests: list[Command]) -> None:
+        for request in requests:
+            self.told.append(request)
+            self.more.set()
+            if not self.is_silent:
+                code = self.codes.pop(0) if self.codes else 0
+                connection.send(request.answer(code, fields={}, body=self.body))
+
+    async def next(self) -> Command:
+        async with asyncio.timeout(5):
+            while not self.told:
+                self.more.clear()
+                await self.more.wait()
+        return self.told.pop(0)
+
+    def topics(self, command: Command) -> dict[str, TopicConfig]:
+        table = RegistrationBody.decode(command.body).topic_config_serialize_wrapper
+        return table.topic_config_table
+
+
+class World:
+    """A table of topics and its registration at a name server."""
+
+    def __init__(self, **config: object) -> None:
+        self.namesrv = FakeNamesrv()
+        self._given = config
+
+    async def __aenter__(self) -> "World":
+        await self.namesrv.server.start("127.0.0.1", 0)
+        self.config = BrokerConfig(
+            store=StoreConfig(root=Path("nowhere")),
+            name="broker-a",
+            host="127.0.0.2",
+            namesrv=(self.namesrv.server.address,),
+            **self._given,  # type: ignore[arg-type]
+        )
+        self.topics = TopicTable(self.config, FakeClock())
+        self.registration = Registration(self.config, self.topics, ADDRESS)
+        await self.registration.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.registration.stop()
+        await self.namesrv.server.stop(100)
+
+
+def test_the_first_registration_is_what_a_java_broker_sends() -> None:
+    java = next(f.command for f in good_frames("broker/registration") if f.command.code == 103)
+
+    async def main() -> None:
+        async with World() as world:
+            ours = await world.namesrv.next()
+            assert ours.fields is not None
+            assert java.fields is not None
+            assert ours.fields["bodyCrc32"] == str(zlib.crc32(ours.body) & 0x7FFFFFFF)
+            without_crc = [
+                {k: v for k, v in fields.items() if k != "bodyCrc32"}
+                for fields in (ours.fields, java.fields)
+            ]
+            assert without_crc[0] == without_crc[1]
+            mine, theirs = dialect.loads(ours.body), dialect.loads(java.body)
+            assert list(mine) == list(theirs)
+            wrapper = "topicConfigSerializeWrapper"
+            assert list(mine[wrapper]) == list(theirs[wrapper])
+            tables = [body[wrapper]["topicConfigTable"] for body in (mine, theirs)]
+            tables[1].pop("RMQ_SYS_TRACE_TOPIC")  # which that broker had switched on
+            assert tables[0] == tables[1]
+
+    run_async(main)
+
+
+def test_a_change_is_told_at_once_with_the_new_version_and_nothing_else() -> None:
+    async def main() -> None:
+        async with World() as world:
+            await world.namesrv.next()
+            world.topics.put(TopicConfig(topic_name="A"))
+            world.topics.put(TopicConfig(topic_name="B"))
+
+            told = await world.namesrv.next()
+
+            body = RegistrationBody.decode(told.body).topic_config_serialize_wrapper
+            assert body.topic_config_table.keys() == {"A", "B"}
+            assert body.data_version == world.topics.version
+
+    run_async(main)
+
+
+def test_a_refused_change_is_followed_by_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AGAIN_MS", 5)
+
+    async def main() -> None:
+        async with World() as world:
+            everything = world.namesrv.topics(await world.namesrv.next())
+            world.namesrv.codes = [1]
+            world.topics.put(TopicConfig(topic_name="A"))
+            assert world.namesrv.topics(await world.namesrv.next()).keys() == {"A"}
+
+            again = world.namesrv.topics(await world.namesrv.next())
+
+            assert again.keys() == everything.keys() | {"A"}
+
+    run_async(main)
+
+
+def test_topics_never_permit_more_than_the_broker() -> None:
+    async def main() -> None:
+        async with World(permission=4) as world:
+            topics = world.namesrv.topics(await world.namesrv.next())
+            assert {topic.perm for topic in topics.values()} == {4, 0}
+            assert world.topics.get("TBW102").perm == 7  # type: ignore[union-attr]
+
+            world.config.permission = 6
+            world.registration.register_now()
+            assert world.namesrv.topics(await world.namesrv.next())["TBW102"].perm == 7
+
+    run_async(main)
+
+
+def test_topics_that_the_name_server_orders_become_ordered() -> None:
+    async def main() -> None:
+        async with World() as world:
+            await world.namesrv.next()
+            world.namesrv.body = KvTable(table={"A": "broker-a:4"}).encode()
+            world.topics.put(TopicConfig(topic_name="A"))
+            await world.namesrv.next()
+
+            told = await world.namesrv.next()
+
+            assert world.namesrv.topics(told)["A"].order
+
+    run_async(main)
+
+
+def test_who_waits_hears_when_the_name_server_has_answered() -> None:
+    async def main() -> None:
+        async with World() as world:
+            await world.namesrv.next()
+            done = asyncio.Event()
+            world.registration.when_told(done.set)
+            assert done.is_set()  # nothing has changed
+
+            done.clear()
+            world.topics.put(TopicConfig(topic_name="A"))
+            world.registration.when_told(done.set)
+            assert not done.is_set()
+            async with asyncio.timeout(5):
+                await done.wait()
+            assert world.namesrv.topics(await world.namesrv.next()).keys() == {"A"}
+
+    run_async(main)
+
+
+def test_who_waits_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TELL_WAIT_MS", 10)
+
+    async def main() -> None:
+        async with World() as world:
+            world.namesrv.is_silent = True
+            world.topics.put(TopicConfig(topic_name="A"))
+            done = asyncio.Event()
+            world.registration.when_told(done.set)
+            async with asyncio.timeout(5):
+                await done.wait()
+
+    run_async(main)
+
+
+def test_a_name_server_that_is_away_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AGAIN_MS", 5)
+
+    async def main() -> None:
+        async with World() as world:
+            gone = FakeNamesrv()
+            await gone.server.start("127.0.0.1", 0)
+            address = gone.server.address
+            await gone.server.stop()
+            world.config.namesrv = (*world.config.namesrv, address)
+            world.registration.update_servers()
+            while not world.registration._servers[address].failed:
+                await asyncio.sleep(0.001)
+
+            world.topics.put(TopicConfig(topic_name="A"))
+            done = asyncio.Event()
+            world.registration.when_told(done.set)
+            async with asyncio.timeout(2):
+                await done.wait()
+            assert world.registration.registered == [world.namesrv.server.address]
+            world.config.namesrv = (world.namesrv.server.address,)
+            world.registration.update_servers()
+
+    run_async(main)
+
+
+def test_a_broker_that_stops_unregisters() -> None:
+    async def main() -> None:
+        async with World() as world:
+            await world.namesrv.next()
+            await world.registration.stop()
+            last = await world.namesrv.next()
+            assert (last.code, last.fields) == (
+                104,
+                {
+                    "brokerName": "broker-a",
+                    "brokerAddr": ADDRESS,
+                    "clusterName": "DefaultCluster",
+                    "brokerId": "0",
+                },
+            )
+
+    run_async(main)

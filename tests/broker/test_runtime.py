@@ -1,0 +1,167 @@
+"""A broker's settings and runtime figures for tools."""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from admin_world import AdminWorld
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.processors.runtime import LIVE_KEYS
+from orbitmq.settings import KNOWN_KEYS
+from orbitmq.units import HOUR_MS, MINUTE_MS
+from orbitmq.wire.codes import RequestCode, ResponseCode
+
+UPDATE = RequestCode.UPDATE_BROKER_CONFIG
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[AdminWorld]:
+    with AdminWorld(tmp_path) as world:
+        yield world
+
+
+def settings(world: AdminWorld) -> dict[str, str]:
+    body = world.request(RequestCode.GET_BROKER_CONFIG).body.decode()
+    return dict(line.split("=", 1) for line in body.splitlines())
+
+
+def figures(world: AdminWorld) -> dict[str, str]:
+    table: dict[str, str] = json.loads(world.request(RequestCode.GET_BROKER_RUNTIME_INFO).body)[
+        "table"
+    ]
+    return table
+
+
+def test_changed_setting_is_in_effect_at_once(world: AdminWorld) -> None:
+    before = world.request(RequestCode.GET_BROKER_CONFIG).fields or {}
+
+    answer = world.request(UPDATE, b"autoCreateTopicEnable=false\nlongPollingEnable=false\n")
+
+    assert (answer.code, answer.remark) == (0, None)
+    assert world.context.config.auto_create_topic is False
+    assert world.context.topics.create_for_send("New", "TBW102", 4) is None
+    assert settings(world)["longPollingEnable"] == "false"
+    after = world.request(RequestCode.GET_BROKER_CONFIG).fields or {}
+    assert json.loads(after["version"])["counter"] == json.loads(before["version"])["counter"] + 1
+
+
+def test_every_live_key_is_one_of_rocketmqs_that_the_config_knows(world: AdminWorld) -> None:
+    assert LIVE_KEYS <= KNOWN_KEYS
+    assert settings(world).keys() >= LIVE_KEYS
+
+
+def test_setting_that_needs_a_start_is_refused_and_changes_nothing(world: AdminWorld) -> None:
+    answer = world.request(UPDATE, b"longPollingEnable=false\nbrokerName=other\n")
+
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert (answer.remark or "").startswith("brokerName: cannot be changed while the broker runs.")
+    assert world.context.config.long_polling is True
+    same = world.request(UPDATE, b"brokerName=broker-a\n")
+    assert (same.code, same.remark) == (0, None)
+
+
+def test_value_that_cannot_be_is_refused(world: AdminWorld) -> None:
+    for body in (b"brokerPermission=99\n", b"shortPollingTimeMills=soon\n"):
+        answer = world.request(UPDATE, b"longPollingEnable=false\n" + body)
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert body.split(b"=")[0].decode() in (answer.remark or "")
+    assert world.context.config.long_polling is True
+
+
+def test_unknown_setting_is_taken_as_rocketmq_does_but_told(world: AdminWorld) -> None:
+    answer = world.request(UPDATE, b"noSuchKey=1\n")
+
+    assert (answer.code, answer.remark) == (0, "noSuchKey: unknown, so without effect")
+    assert "noSuchKey" not in settings(world)
+
+
+def test_changed_permission_is_registered_anew(
+    world: AdminWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(world.context.registration, "register_now", lambda: told.append(True))
+    version = world.context.topics.version
+
+    assert world.request(UPDATE, b"brokerPermission=4\n").code == 0
+
+    assert told == [True]
+    assert world.context.topics.version != version
+    assert not world.context.config.writable
+
+
+def test_told_settings_would_make_the_same_config(world: AdminWorld) -> None:
+    told = settings(world)
+
+    again = BrokerConfig.from_settings(told)
+
+    for name in ("name", "cluster", "host", "port", "permission", "client_expiry_ms", "namesrv"):
+        assert getattr(again, name) == getattr(world.context.config, name), name
+    assert again.store.segment_bytes == world.context.config.store.segment_bytes
+    assert again.store.retention_ms == world.context.config.store.retention_ms
+
+
+def test_figures_tell_what_was_stored_and_read(world: AdminWorld) -> None:
+    world.topic("T")
+    world.append("T", b"a", b"b")
+    world.store.get("T", 0, 0)
+    world.context.statistics.on_put("T", 2, 10)
+    world.context.statistics.on_get("T", "G", 2, 10)
+    world.clock.advance(25 * HOUR_MS + 3 * MINUTE_MS)
+
+    told = figures(world)
+
+    assert told["msgPutTotalTodayNow"] == told["msgGetTotalTodayNow"] == "2"
+    assert told["putMessageTimesTotal"] == "2"
+    assert told["commitLogMaxOffset"] == str(world.store.max_log_offset)
+    assert told["earliestMessageTimeStamp"] == str(world.store.earliest_time())
+    assert told["runtime"] == "[ 1 days, 1 hours, 3 minutes, 0 seconds ]"
+    assert told["brokerVersionDesc"] == "V5_3_3"
+    assert told["putMessageDistributeTime"].startswith("[<=0ms]:2 [0~10ms]:0 ")
+    assert 0 <= float(told["commitLogDiskRatio"]) <= 1
+
+
+def test_rates_appear_when_there_are_enough_samples(world: AdminWorld) -> None:
+    world.topic("T")
+    assert figures(world)["putTps"] == "  "
+    for _ in range(62):
+        world.clock.advance(1_000)
+        world.append("T", b"x")
+        world.context.statistics.tick(world.store.statistics())
+
+    told = figures(world)
+
+    ten, sixty, ten_minutes = told["putTps"].split(" ")
+    assert (float(ten), float(sixty), ten_minutes) == (1.0, 1.0, "")
+    assert told["getTotalTps"] == "0.0 0.0 0.0"
+    assert told["getTransferredTps"] == "0.0 0.0 "
+
+
+def test_empty_broker_has_figures_without_nonsense(world: AdminWorld) -> None:
+    told = figures(world)
+
+    assert told["earliestMessageTimeStamp"] == "-1"
+    assert told["putMessageTimesTotal"] == "1"  # RocketMQ's: others divide by it
+    for name, value in told.items():
+        if name.endswith(("Tps", "Time", "Desc", "runtime")) or "Capacity" in name:
+            continue
+        first = value.split(",")[0].split(" ")[0]
+        assert first == "true" or math.isfinite(float(first)), (name, value)
+
+
+def test_delay_levels_in_use_are_told(world: AdminWorld) -> None:
+    world.append("SCHEDULE_TOPIC_XXXX", b"x", queue_id=2)
+
+    assert figures(world)["scheduleMessageOffset_3"] == "0,1"
+
+
+def test_expired_segments_are_deleted_on_request(
+    world: AdminWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(world.store, "delete_expired_now", lambda: asked.append(True))
+
+    assert world.request(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0
+    assert asked == [True]

@@ -1,0 +1,660 @@
+"""Members of a group against a live broker: sharing, retries, dead letters, resets, restarts."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from async_run import run_async
+from consumer_world import (
+    BROKER_NAME,
+    ConsumerWorld,
+    Seen,
+    broker_config,
+    consumer_world,
+    counts,
+    names,
+    once,
+    until,
+)
+from orbitmq.broker.broker import Broker
+from orbitmq.client.consumer import AsyncConsumer
+from orbitmq.client.handling import DEAD_LETTERS, RetryLater
+from orbitmq.client.message import Message
+from orbitmq.errors import ClientError, ConfigError, UnreachableError
+from orbitmq.wire.bodies.message_queue import MessageQueue
+
+
+def consumer(world: ConsumerWorld, group: str, handler, topics="Orders", **given) -> AsyncConsumer:
+    given.setdefault("start_from", "first")
+    return AsyncConsumer(world.namesrv, group, topics, handler, **given)
+
+
+def own_queues(member: AsyncConsumer, topic: str = "Orders") -> set[int]:
+    return {queue.queue_id for queue in member.queues if queue.topic == topic}
+
+
+def test_every_message_comes_once_and_the_offsets_are_stored_at_the_end(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders")
+            await world.send("Orders", *names(40))
+            seen = Seen()
+
+            async with consumer(world, "demo", seen):
+                await until(lambda: len(seen.messages) >= 40)
+
+            assert counts(seen) == once(names(40))
+            assert [world.offset("demo", "Orders", queue) for queue in range(4)] == [10] * 4
+
+    run_async(main)
+
+
+def test_a_restarted_consumer_goes_on_where_it_was(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders")
+            first, second = Seen(), Seen()
+            async with consumer(world, "demo", first):
+                await world.send("Orders", *names(10))
+                await until(lambda: len(first.messages) >= 10)
+            await world.send("Orders", *names(10, "later"))
+
+            async with consumer(world, "demo", second):
+                await until(lambda: len(second.messages) >= 10)
+
+            assert counts(second) == once(names(10, "later"))
+
+    run_async(main)
+
+
+@pytest.mark.feature("F97")
+def test_two_members_share_the_queues_and_one_that_leaves_hands_them_over(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=8)
+            one, two = Seen(seconds=0.002), Seen(seconds=0.002)
+            async with consumer(world, "demo", one) as member:
+                await until(lambda: len(own_queues(member)) == 8)
+                await world.send("Orders", *names(100, "a"))
+                async with consumer(world, "demo", two) as other:
+                    await until(lambda: len(own_queues(other)) == 4)
+                    await until(lambda: len(own_queues(member)) == 4)
+                    assert own_queues(member) | own_queues(other) == set(range(8))
+                    await world.send("Orders", *names(100, "b"))
+                    await until(lambda: len(one.messages) + len(two.messages) >= 200)
+                    await world.send("Orders", *names(100, "c"))
+                await until(lambda: len(own_queues(member)) == 8)
+                await world.send("Orders", *names(50, "d"))
+                await until(lambda: len(one.messages) + len(two.messages) >= 350)
+
+            sent = names(100, "a") + names(100, "b") + names(100, "c") + names(50, "d")
+            assert counts(one, two) == once(sent)
+            assert len(two.messages) > 50
+
+    run_async(main)
+
+
+@pytest.mark.feature("F100")
+def test_offsets_that_were_not_stored_before_a_takeover_lead_to_redelivery(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(3))
+            started, done, heir = [], [], Seen()
+
+            async def handle(message):
+                started.append(message)
+                await until(lambda: len(started) == 3)  # all pulled before the first is done
+                done.append(message)
+
+            member = consumer(world, "demo", handle, persist_interval_ms=60_000)
+            await member.open()
+            await until(lambda: len(done) == 3)
+            # As if the process were killed: connections break, nothing is stored or unregistered.
+            inner = member._inner
+            core = inner._context.core
+            core.channels.close_address(world.broker.address)
+            core._consumers.clear()
+            inner._context.offsets._changed.clear()
+            await member.close()
+
+            async with consumer(world, "demo", heir):
+                await until(lambda: len(heir.messages) >= 3)
+
+            assert counts(heir) == once(names(3))
+
+    run_async(main)
+
+
+def test_only_wanted_tags_come_and_the_others_count_as_read(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            for number, tag in enumerate(["Aa", "BB", "TagC", "Aa", "BB", "TagC"]):
+                await world.send("Orders", f"{tag}{number}", tag=tag)
+            seen = Seen()
+
+            async with consumer(
+                world, "demo", seen, {"Orders": "Aa || TagB"}, persist_interval_ms=100
+            ):
+                await until(lambda: len(seen.messages) >= 2)
+                await until(lambda: world.offset("demo", "Orders", 0) == 6, 8)
+
+            assert seen.bodies == ["Aa0", "Aa3"]
+
+    run_async(main)
+
+
+@pytest.mark.feature("F82")
+def test_a_failed_message_comes_again_after_its_delay(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "good", "bad", keys="k1")
+            seen = Seen(lambda message: message.body == b"bad" and message.reconsume_times == 0)
+
+            async with consumer(world, "demo", seen, retry_level=1):
+                await until(lambda: len(seen.messages) >= 3)
+
+            assert sorted(seen.bodies) == ["bad", "bad", "good"]
+            again = seen.messages[2]
+            assert (again.topic, again.reconsume_times, again.keys) == ("Orders", 1, ["k1"])
+            first = next(m for m in seen.messages if m.body == b"bad")
+            assert again.message_id == first.message_id
+            assert 0.9 < seen.times[2] - seen.times[1] < 2.5
+            assert world.offset("demo", "Orders", 0) == 2
+            assert world.offset("demo", "%RETRY%demo", 0) == 1
+
+    run_async(main)
+
+
+@pytest.mark.feature("F83")
+def test_a_message_that_failed_too_often_ends_as_a_dead_letter(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "poison", "twice")
+
+            def fails(message):
+                if message.body == b"poison":
+                    raise RetryLater("never again", level=DEAD_LETTERS)
+                return True
+
+            seen, dead = Seen(fails), Seen()
+            async with consumer(world, "demo", seen, retry_level=1, reconsume_times_max=1):
+                await until(lambda: len(seen.messages) >= 3)
+                await until(lambda: world.broker.context.topics.get("%DLQ%demo"))
+                async with consumer(world, "gravedigger", dead, "%DLQ%demo"):
+                    await until(lambda: len(dead.messages) >= 2, 15)
+
+            assert counts(seen) == {"poison": 1, "twice": 2}
+            assert counts(dead) == once(["poison", "twice"])
+            assert dead.messages[0].properties["RETRY_TOPIC"] == "Orders"
+
+    run_async(main)
+
+
+def test_a_message_that_the_broker_does_not_take_back_is_sent_to_the_retry_topic(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "bad", tag="TagA", properties={"color": "red"})
+            seen = Seen(lambda message: message.reconsume_times == 0)
+            member = consumer(world, "demo", seen)
+            await member.open()
+            api = member._inner._context.core.brokers
+
+            async def refuse(address, header):
+                raise UnreachableError(address, "gone")
+
+            api.send_back = refuse
+            store = world.broker.context.store
+            await until(lambda: store.next_queue_offset("SCHEDULE_TOPIC_XXXX", 2) == 1)
+            await member.close()
+
+            assert len(seen.messages) == 1
+            assert world.offset("demo", "Orders", 0) == 1
+
+    run_async(main)
+
+
+def test_a_message_that_nobody_takes_back_is_handled_again_here(tmp_path, monkeypatch):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "bad")
+            seen = Seen(lambda message: message.reconsume_times == 0)
+            async with consumer(world, "demo", seen) as member:
+
+                async def refuse(message, level):
+                    return False
+
+                member._inner._consumption._send_back.give_back = refuse
+                await until(lambda: len(seen.messages) >= 2)
+                await until(
+                    lambda: member._inner.offsets("Orders") == {world.queue("Orders", 0): 1}
+                )
+
+    monkeypatch.setattr("orbitmq.client.concurrent_consumption.TRY_AGAIN_MS", 100)
+    run_async(main)
+
+
+def test_messages_of_a_queue_come_in_order_and_a_failed_one_holds_the_queue(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=2)
+            for queue_id in (0, 1):
+                await world.send("Orders", *names(5, f"q{queue_id}-"), queue_id=queue_id)
+            failed = []
+
+            def fails(message):
+                if message.body == b"q0-2" and len(failed) < 2:
+                    failed.append(message.reconsume_times)
+                    return True
+                return False
+
+            seen = Seen(fails)
+            async with consumer(world, "demo", seen, orderly=True, suspend_queue_ms=50):
+                await until(lambda: len(seen.messages) >= 12)
+
+            of_zero = [body for body in seen.bodies if body.startswith("q0")]
+            assert of_zero == ["q0-0", "q0-1", "q0-2", "q0-2", "q0-2", "q0-3", "q0-4"]
+            assert [body for body in seen.bodies if body.startswith("q1")] == names(5, "q1-")
+            assert failed == [0, 1]
+            assert [world.offset("demo", "Orders", queue) for queue in (0, 1)] == [5, 5]
+            # Unlocked: another member could have the queues at once.
+            locks = world.broker.context.locks
+            mine = locks.lock(
+                "demo", "somebody", [world.queue("Orders", queue) for queue in (0, 1)]
+            )
+            assert len(mine) == 2
+
+    run_async(main)
+
+
+def test_an_orderly_message_that_failed_too_often_goes_to_the_dead_letters(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "a", "poison", "b")
+            seen = Seen(lambda message: message.body == b"poison")
+
+            async with consumer(
+                world, "demo", seen, orderly=True, suspend_queue_ms=20, reconsume_times_max=2
+            ):
+                await until(lambda: "b" in seen.bodies)
+                await until(lambda: world.broker.context.topics.get("%DLQ%demo"))
+
+            assert seen.bodies == ["a", "poison", "poison", "poison", "b"]
+
+    run_async(main)
+
+
+def test_orderly_members_share_queues_and_never_handle_one_at_the_same_time(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=4)
+            at_work: set[int] = set()
+            order: dict[int, list[int]] = {queue: [] for queue in range(4)}
+
+            async def handle(message):
+                assert message.queue_id not in at_work
+                at_work.add(message.queue_id)
+                await asyncio.sleep(0.001)
+                order[message.queue_id].append(message.queue_offset)
+                at_work.discard(message.queue_id)
+
+            async with consumer(world, "demo", handle, orderly=True) as one:
+                for queue_id in range(4):
+                    await world.send("Orders", *names(30), queue_id=queue_id)
+                async with consumer(world, "demo", handle, orderly=True) as two:
+                    await until(lambda: len(own_queues(two)) == 2)
+                    for queue_id in range(4):
+                        await world.send("Orders", *names(30), queue_id=queue_id)
+                    await until(lambda: all(len(offsets) >= 60 for offsets in order.values()))
+                await until(lambda: len(own_queues(one)) == 4)
+
+            assert all(offsets == list(range(60)) for offsets in order.values())
+
+    run_async(main)
+
+
+def test_broadcasting_gives_everybody_everything_and_remembers_it_in_a_file(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path / "broker") as world:
+            await world.create("Orders", queues=2)
+            given = {"broadcasting": True, "offsets_directory": tmp_path / "offsets"}
+            one, two, later = Seen(), Seen(), Seen()
+            async with (
+                consumer(world, "demo", one, instance_name="one", **given),
+                consumer(world, "demo", two, instance_name="two", **given),
+            ):
+                await world.send("Orders", *names(6))
+                await until(lambda: len(one.messages) == len(two.messages) == 6)
+            await world.send("Orders", "later")
+
+            async with consumer(world, "demo", later, instance_name="one", **given):
+                await until(lambda: later.messages)
+
+            assert counts(one) == counts(two) == once(names(6))
+            assert later.bodies == ["later"]
+            assert world.offset("demo", "Orders", 0) == -1
+            files = sorted(path.parent.parent.name for path in tmp_path.rglob("offsets.json"))
+            assert files == ["127.0.0.1@one", "127.0.0.1@two"]
+
+    run_async(main)
+
+
+@pytest.mark.parametrize("start_from", ["first", "last", "time"])
+def test_a_new_group_begins_where_it_was_told(tmp_path, start_from):
+    async def main():
+        async with consumer_world(tmp_path, zero_if_in_memory=False) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "old")
+            await asyncio.sleep(0.05)
+            now_ms = world.broker.context.clock.now_ms()
+            await world.send("Orders", "new")
+            seen = Seen()
+            wish = now_ms if start_from == "time" else start_from
+
+            async with consumer(world, "demo", seen, start_from=wish) as member:
+                await until(lambda: own_queues(member))
+                await world.send("Orders", "newest")
+                await until(lambda: "newest" in seen.bodies)
+
+            expected = {"first": ["old", "new", "newest"], "last": ["newest"]}
+            assert seen.bodies == expected.get(start_from, ["new", "newest"])
+
+    run_async(main)
+
+
+def test_a_reset_by_an_operator_is_followed(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(5))
+            seen = Seen()
+            async with consumer(world, "demo", seen) as member:
+                await until(lambda: len(seen.messages) == 5)
+                queue = world.queue("Orders", 0)
+
+                member._inner.on_reset_offsets("Orders", {queue: 2}, force=True)
+                await until(lambda: len(seen.messages) == 8)
+                await until(lambda: member._inner.offsets("Orders") == {queue: 5})
+
+            assert seen.bodies == [*names(5), "m2", "m3", "m4"]
+            assert world.offset("demo", "Orders", 0) == 5
+
+    run_async(main)
+
+
+def test_an_offset_beyond_the_end_is_corrected(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(3))
+            world.broker.context.groups.get_or_create("demo")
+            world.broker.context.offsets.commit("demo", "Orders", 0, 99)
+            seen = Seen()
+
+            async with consumer(world, "demo", seen):
+                await until(lambda: world.offset("demo", "Orders", 0) == 3)
+                await world.send("Orders", "next")
+                await until(lambda: seen.messages)
+
+            assert seen.bodies == ["next"]
+            assert world.offset("demo", "Orders", 0) == 4
+
+    run_async(main)
+
+
+def test_closing_waits_for_handlers_and_stores_what_they_finished(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(3))
+            started, done = [], []
+
+            async def slow(message):
+                started.append(message)
+                await asyncio.sleep(0.2)
+                done.append(message)
+
+            async with consumer(world, "demo", slow):
+                await until(lambda: len(started) == 3)
+
+            assert len(done) == 3
+            assert world.offset("demo", "Orders", 0) == 3
+
+    run_async(main)
+
+
+def test_what_a_closing_consumer_could_not_finish_comes_again(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(3))
+            started, seen = [], Seen()
+
+            async def stuck(message):
+                started.append(message)
+                await asyncio.sleep(0 if message.body == b"m0" else 60)
+
+            async with consumer(world, "demo", stuck, close_wait_ms=50):
+                await until(lambda: len(started) == 3)
+            assert world.offset("demo", "Orders", 0) == 1
+
+            async with consumer(world, "demo", seen):
+                await until(lambda: len(seen.messages) >= 2)
+
+            assert counts(seen) == once(["m1", "m2"])
+
+    run_async(main)
+
+
+def test_a_message_handled_for_too_long_is_given_back(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "stuck", "fine")
+
+            async def handle(message):
+                if message.body == b"stuck":
+                    await asyncio.sleep(60)
+
+            async with consumer(world, "demo", handle, consume_timeout_ms=100, close_wait_ms=10):
+                queue = world.queue("Orders", 0)
+                store = world.broker.context.store
+                await until(lambda: store.next_queue_offset("SCHEDULE_TOPIC_XXXX", 2) == 1)
+                assert queue
+
+            assert world.offset("demo", "Orders", 0) == 2
+
+    run_async(main)
+
+
+def test_no_more_is_pulled_while_enough_is_held(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(60))
+            may_end, seen = asyncio.Event(), []
+
+            async def handle(message):
+                seen.append(message)
+                await may_end.wait()
+
+            async with consumer(
+                world, "demo", handle, held_count_max=5, pull_count=4, workers=2
+            ) as c:
+                await until(lambda: len(seen) == 2)
+                await asyncio.sleep(0.2)
+                (held,) = [held for held in c._inner._keeper.held if held.queue.topic == "Orders"]
+                assert held.count == 8  # more than 5 after the second pull, so no third
+                may_end.set()
+                await until(lambda: len(seen) == 60)
+
+    run_async(main)
+
+
+def test_a_paused_consumer_pulls_nothing(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            seen = Seen()
+            async with consumer(world, "demo", seen, suspend_ms=100) as member:
+                await until(lambda: own_queues(member))
+                member.pause()
+                await asyncio.sleep(0.3)  # the pull that was on its way ends
+                await world.send("Orders", "a")
+                await asyncio.sleep(0.2)
+                assert seen.messages == []
+                member.resume()
+                await until(lambda: seen.messages)
+
+    run_async(main)
+
+
+def test_a_consumer_survives_a_restart_of_its_broker(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            config = broker_config(tmp_path / "second", world.namesrv, "broker-b")
+            first = Broker(config)
+            await first.start()
+            config = broker_config(
+                tmp_path / "second",
+                world.namesrv,
+                "broker-b",
+                port=int(first.address.rpartition(":")[2]),
+            )
+            from orbitmq.wire.bodies.topic_config import TopicConfig
+
+            first.context.topics.put(
+                TopicConfig(topic_name="Bills", read_queue_nums=1, write_queue_nums=1)
+            )
+            await until(lambda: world.producer._core.namesrv.route("Bills"))
+            queue = MessageQueue("Bills", "broker-b", 0)
+            seen = Seen()
+            given = {"pull_failed_wait_ms": 50, "rebalance_again_ms": 50}
+            async with consumer(world, "demo", seen, "Bills", **given) as member:
+                await until(lambda: own_queues(member, "Bills"))
+                await world.producer.send(Message("Bills", b"a"), queue=queue)
+                await until(lambda: len(seen.messages) == 1)
+                await first.stop()
+                async with Broker(config):
+                    await world.producer.send(Message("Bills", b"b"), queue=queue)
+                    await until(lambda: len(seen.messages) == 2)
+                    await member.close()
+
+            assert seen.bodies == ["a", "b"]
+
+    run_async(main)
+
+
+def test_a_second_member_with_the_same_client_id_is_refused(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders")
+            async with consumer(world, "demo", Seen(), instance_name="same"):
+                with pytest.raises(ClientError, match="instance_name"):
+                    await consumer(world, "demo", Seen(), instance_name="same").open()
+
+    run_async(main)
+
+
+def test_without_a_name_server_opening_fails_and_leaves_nothing_behind():
+    async def main():
+        member = AsyncConsumer("127.0.0.1:9", "demo", "Orders", Seen())
+        with pytest.raises(UnreachableError):
+            await member.open()
+
+    run_async(main)
+
+
+def test_a_consumer_without_topics_is_refused():
+    async def main():
+        with pytest.raises(ConfigError, match="topic"):
+            await AsyncConsumer("127.0.0.1:9", "demo", {}, Seen()).open()
+
+    run_async(main)
+
+
+def test_a_topic_that_appears_later_is_read(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            seen = Seen()
+            async with consumer(world, "demo", seen, "Later", rebalance_again_ms=100):
+                await world.create("Later", queues=1)
+                await world.send("Later", "a")
+                await until(lambda: seen.messages)
+
+    run_async(main)
+
+
+def test_tools_can_ask_what_a_member_is_doing(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "a")
+            seen = Seen()
+            async with consumer(world, "demo", seen) as member:
+                await until(lambda: seen.messages)
+                info = member._inner.running_info()
+                data = member._inner.consumer_data()
+
+            queue = MessageQueue("Orders", BROKER_NAME, 0)
+            assert info.mq_table[queue].cached_msg_count == 0
+            assert info.mq_table[queue].commit_offset == 1
+            assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+            assert info.status_table["Orders"].consume_failed_messages == 0
+            assert info.encode().startswith(b'{"mqPopTable"')
+            assert {one.topic for one in data.subscription_data_set} == {"Orders", "%RETRY%demo"}
+
+    run_async(main)
+
+
+def test_one_message_can_be_handled_on_request(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "fine")
+            results = []
+            outcome = {"error": None}
+
+            async def handle(message):
+                results.append(message)
+                if outcome["error"]:
+                    raise outcome["error"]
+
+            async with consumer(world, "demo", handle) as member:
+                await until(lambda: results)
+                answers = []
+                for error in (None, ValueError("no"), RetryLater()):
+                    outcome["error"] = error
+                    result = await member._inner.consume_directly(results[0], BROKER_NAME)
+                    answers.append(result.consume_result)
+
+            assert answers == ["CR_SUCCESS", "CR_THROW_EXCEPTION", "CR_LATER"]
+
+    run_async(main)
+
+
+def test_a_batch_handler_names_what_failed(tmp_path: Path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(6))
+            batches = []
+
+            async def handle(messages):
+                batches.append([message.body for message in messages])
+                return [m for m in messages if m.body == b"m2" and m.reconsume_times == 0]
+
+            async with consumer(world, "demo", handle, batch_size=4, retry_level=1):
+                await until(lambda: sum(map(len, batches)) >= 7)
+
+            assert batches[0] == [b"m0", b"m1", b"m2", b"m3"]
+            assert batches[-1] == [b"m2"]
+
+    run_async(main)

@@ -1,0 +1,65 @@
+"""Settings of a name server."""
+
+from pathlib import Path
+
+import pytest
+
+from golden_frames import good_frames
+from orbitmq.errors import ConfigError
+from orbitmq.namesrv.config import NamesrvConfig
+from orbitmq.settings import NAMESRV_KEYS, parse_properties
+
+
+def test_rocketmqs_keys_are_understood():
+    config = NamesrvConfig.from_settings(
+        {
+            "listenPort": "9000",
+            "bindAddress": "127.0.0.1",
+            "kvConfigPath": "/tmp/kv.json",
+            "orderMessageEnable": "true",
+            "waitSecondsForService": "5",
+            "somethingElse": "x",
+        }
+    )
+
+    assert config == NamesrvConfig(
+        host="127.0.0.1",
+        port=9000,
+        kv_config_path=Path("/tmp/kv.json"),
+        order_message_enable=True,
+        wait_for_service_ms=5000,
+    )
+
+
+def test_the_key_value_config_has_rocketmqs_place():
+    assert NamesrvConfig.from_settings({}).kv_config_path == Path.home() / "namesrv/kvConfig.json"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("listenPort", "x"),
+        ("listenPort", "65536"),
+        ("listenPort", "-1"),
+        ("orderMessageEnable", "yes"),
+        ("scanNotActiveBrokerInterval", "0"),
+        ("serverChannelMaxIdleTimeSeconds", "0"),
+    ],
+)
+def test_a_value_that_cannot_work_is_named(key, value):
+    with pytest.raises(ConfigError, match=key):
+        NamesrvConfig.from_settings({key: value})
+
+
+def test_our_defaults_are_those_of_rocketmq():
+    frame = next(
+        f for f in good_frames("java-json/mqadmin") if f.request_code == 319 and f.command.body
+    )
+    theirs = {k: v for _, k, v in parse_properties(frame.command.body.decode())}
+    ours = NamesrvConfig().properties()
+    set_there = {"bindAddress", "kvConfigPath", "listenPort"}
+
+    assert {k: v for k, v in ours.items() if k not in set_there} == {
+        k: theirs[k] for k in ours if k not in set_there
+    }
+    assert set(ours) <= NAMESRV_KEYS | theirs.keys()

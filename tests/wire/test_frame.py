@@ -1,0 +1,145 @@
+"""Cutting a stream: any chunking, limits, what happens to bytes that are no frames."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orbitmq.errors import RemoteProtocolError
+from orbitmq.wire.command import Command, Encoding, encode_command
+from orbitmq.wire.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, FrameDecoder
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+INTS = st.integers(-(2**31), 2**31 - 1)
+COMMANDS = st.builds(
+    Command,
+    code=INTS,
+    fields=st.none() | st.dictionaries(TEXTS, TEXTS, max_size=5),
+    body=st.binary(max_size=50),
+    opaque=INTS,
+    flag=INTS,
+    remark=st.none() | TEXTS,
+    language=TEXTS,
+    version=INTS,
+)
+
+
+def frame(header: bytes, body: bytes = b"", *, mark: int = 0) -> bytes:
+    return struct.pack(">iI", 4 + len(header) + len(body), mark | len(header)) + header + body
+
+
+@given(commands=st.lists(COMMANDS, max_size=5), sizes=st.lists(st.integers(1, 70), min_size=1))
+def test_a_stream_is_cut_the_same_however_it_comes(commands, sizes):
+    stream = b"".join(encode_command(command) for command in commands)
+    decoder = FrameDecoder()
+
+    found, at, turn = [], 0, 0
+    while at < len(stream):
+        size = sizes[turn % len(sizes)]
+        found += decoder.receive(stream[at : at + size])
+        at, turn = at + size, turn + 1
+
+    assert found == commands
+    assert decoder.waiting_bytes == 0
+
+
+@given(data=st.binary(max_size=300))
+def test_garbage_gives_commands_or_an_error_and_nothing_else(data):
+    decoder = FrameDecoder()
+    decoder.receive(data)
+
+    assert decoder.error is None or isinstance(decoder.error, RemoteProtocolError)
+    assert decoder.error is not None or decoder.waiting_bytes <= len(data)
+
+
+@given(header=st.binary(max_size=120), body=st.binary(max_size=20), kind=st.integers(0, 3))
+def test_garbage_in_a_right_frame_gives_a_command_or_an_error(header, body, kind):
+    decoder = FrameDecoder()
+    found = decoder.receive(frame(header, body, mark=kind << 24))
+
+    assert (decoder.error is None) == (len(found) == 1)
+    assert all(command.body == body for command in found)
+
+
+def test_trailing_bytes_wait_for_the_rest_of_their_frame():
+    decoder = FrameDecoder()
+    raw = encode_command(Command(34, {"a": "1"}, b"body"))
+
+    assert len(decoder.receive(raw + raw[:10])) == 1
+    assert decoder.waiting_bytes == 10
+    assert len(decoder.receive(raw[10:])) == 1
+    assert decoder.waiting_bytes == 0
+
+
+def test_commands_before_bad_bytes_are_returned_and_nothing_behind_them_is():
+    decoder = FrameDecoder()
+    good = encode_command(Command(34))
+
+    found = decoder.receive(good + good + b"\xff\xff\xff\xff" + good)
+
+    assert [command.code for command in found] == [34, 34]
+    assert decoder.error is not None
+    assert decoder.receive(good) == []
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 3, FRAME_BYTES_MAX - 3, 2**31 - 1])
+def test_a_length_that_cannot_be_is_known_from_its_four_bytes(length):
+    decoder = FrameDecoder()
+    decoder.receive(struct.pack(">i", length))
+
+    assert decoder.error is not None
+    assert "allowed are 8 to 16777216" in str(decoder.error)
+
+
+def test_the_largest_frame_of_rocketmq_is_taken():
+    decoder = FrameDecoder()
+    header = b'{"code":1}'
+    body = bytes(FRAME_BYTES_MAX - 8 - len(header))
+
+    (command,) = decoder.receive(frame(header, body))
+
+    assert len(command.body) == len(body)
+
+
+def test_a_frame_over_the_limit_is_refused():
+    decoder = FrameDecoder(1024)
+
+    assert decoder.receive(frame(b'{"code":1}', bytes(1024 - 18))) != []
+    assert decoder.receive(frame(b'{"code":1}', bytes(1024 - 17))) == []
+    assert "a frame of 1025 bytes" in str(decoder.error)
+
+
+def test_a_header_longer_than_its_frame_is_refused_before_the_frame_is_there():
+    decoder = FrameDecoder()
+    decoder.receive(struct.pack(">iI", 44, 41))
+
+    assert "a header of 41 bytes in a frame of 48" in str(decoder.error)
+
+
+def test_a_header_over_the_limit_is_refused_before_it_is_there():
+    decoder = FrameDecoder()
+    decoder.receive(struct.pack(">iI", HEADER_BYTES_MAX + 5, HEADER_BYTES_MAX + 1))
+
+    assert "a header of 1048577 bytes; allowed are 1048576" in str(decoder.error)
+
+
+@pytest.mark.parametrize("kind", [2, 7, 127, 128, 255])
+def test_an_unknown_header_encoding_is_refused(kind):
+    decoder = FrameDecoder()
+    decoder.receive(frame(b"{}", mark=kind << 24))
+
+    assert f"header encoding {kind} is neither JSON (0) nor binary (1)" in str(decoder.error)
+
+
+def test_a_large_frame_in_small_pieces_is_put_together_once():
+    decoder = FrameDecoder()
+    raw = encode_command(Command(310, {"a": "b"}, bytes(4 << 20), encoding=Encoding.BINARY))
+
+    found = []
+    for at in range(0, len(raw), 1400):
+        found += decoder.receive(raw[at : at + 1400])
+
+    assert len(found) == 1
+    assert len(found[0].body) == 4 << 20
+    assert decoder.waiting_bytes == 0
