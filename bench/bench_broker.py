@@ -11,6 +11,7 @@ Every figure is checked: an answer that is no success, or a message too few, end
 """
 
 import argparse
+import itertools
 import json
 import os
 import socket
@@ -37,6 +38,8 @@ DRIVER = Path(__file__).with_name("raw_driver.py")
 ORBITMQ = Path(sys.executable).with_name("orbitmq")
 SERVERS = "5.3.3"
 UPDATE_AND_CREATE_TOPIC = 17
+GET_MAX_OFFSET = 30
+CLIENT_MAIN = "orbitmq.javaclient.ClientBench"
 CONNECTIONS = 4
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -335,30 +338,49 @@ def part_client(root: Path, size: Size, kinds: list[str]) -> list[Line]:
     for sync in (False, True):
         flush = {"flushDiskType": "SYNC_FLUSH"} if sync else {}
         with _sides(root, {**dict(size.settings), **flush}, kinds, f"-client{sync:d}") as sides:
-            for threads in size.threads:
-                for batch in (1, 16):
-                    rows = {s.kind: _java_client(s, "send", threads, batch, size) for s in sides}
-                    mode = "sync" if sync else "async"
-                    lines += lines_of(
-                        f"Java client, {mode}, {threads} threads, batch {batch}", rows, None
-                    )
+            topics = {side.kind: side.new_topic() for side in sides}
+            for threads, batch in itertools.product(size.threads, (1, 16)):
+                options = threads, batch, size.client_seconds
+                rows = {s.kind: _java_client(s, "send", topics[s.kind], *options) for s in sides}
+                mode = "sync" if sync else "async"
+                what = f"Java client, {mode}, {threads} threads, batch {batch}"
+                lines += lines_of(what, rows, None)
             if not sync:
-                rows = {s.kind: _java_client(s, "push", 20, 1, size) for s in sides}
-                lines += lines_of("backlog, Java push consumer", rows, 1.5)
+                rows = {}
+                for side in sides:
+                    wanted = _message_count(side, topics[side.kind])
+                    rows[side.kind] = _java_client(side, "push", topics[side.kind], 20, wanted)
+                lines.append(_rate_line("backlog, Java push consumer", rows, 1.5))
     return lines
 
 
-def _java_client(side: Side, what: str, threads: int, batch: int, size: Size) -> Row:
-    from compat.client_programs import java_bench_command
+def _rate_line(what: str, rows: dict[str, Row], goal: float) -> Line:
+    return Line(what, rows["ours"]["rate"], rows.get("java", {}).get("rate"), goal=goal)
 
-    command = java_bench_command(what, side.namesrv, threads, batch, size.client_seconds)
+
+def _message_count(side: Side, topic: str) -> int:
+    """Return how many messages a topic of 8 queues has."""
+    count = 0
+    for queue_id in range(8):
+        fields = {"topic": topic, "queueId": str(queue_id)}
+        answer = ask(side.address, Command(GET_MAX_OFFSET, fields))
+        count += int((answer.fields or {})["offset"])
+    return count
+
+
+def _java_client(side: Side, what: str, topic: str, threads: int, *options: object) -> Row:
+    home = side.root / "client"
+    command = java(home, "512m", CLIENT_MAIN, what, side.namesrv, topic, str(threads))
+    command[command.index("-cp") + 1] = classpath("clients/java", SERVERS)
     before = side.cpu_seconds()
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [*command, *map(str, options)], capture_output=True, text=True, check=False
+    )
     if ended.returncode != 0:
         raise SystemExit(f"{side.kind}, Java client: {ended.stdout}{ended.stderr}")
     row: Row = json.loads(ended.stdout.splitlines()[-1])
     row["cpu_per_million"] = (side.cpu_seconds() - before) / max(row["messages"], 1) * 1e6
-    say(f"  {side.kind:5} {what} {threads} x {batch} {row['rate']:10,.0f}/s  " + _latency(row))
+    say(f"  {side.kind:5} {what} {threads} {options} {row['rate']:10,.0f}/s  " + _latency(row))
     return row
 
 

@@ -1,9 +1,9 @@
 """A name server and brokers inside a test: real sockets, answers that the test decides.
 
-    async with FakeCluster(["broker-a", "broker-b"]) as cluster:
-        cluster.add_topic("Orders", queues=2)
-        cluster.brokers["broker-a"].script = [busy, silent]     # then answers as a broker does
-        async with AsyncProducer(cluster.namesrv_address) as producer: ...
+async with FakeCluster(["broker-a", "broker-b"]) as cluster:
+    cluster.add_topic("Orders", queues=2)
+    cluster.brokers["broker-a"].script = [busy, silent]     # then answers as a broker does
+    async with AsyncProducer(cluster.namesrv_address) as producer: ...
 """
 
 from collections.abc import Callable

@@ -25,7 +25,8 @@ OrbitError
 │   ├── NoRouteError           no name server knows the topic, or nobody serves it
 │   ├── InvalidMessageError    a message or a name that no broker would take
 │   ├── SendFailedError        every try to send a message failed; has `attempts`
-│   └── ClientClosedError      the producer or consumer was closed
+│   ├── ClientClosedError      the producer or consumer was closed
+│   └── InProgressError        a message with the same business key is being handled
 
 A message answers three questions: what and where, what it means, what to do next. `exit_code` is what
 the command line returns: 2 usage, 3 unreachable, 4 corrupt or unreadable.
@@ -213,3 +214,11 @@ class SendFailedError(ClientError):
 
 class ClientClosedError(ClientError):
     """The producer, consumer or admin client was closed."""
+
+
+class InProgressError(ClientError):
+    """Another handler is busy with a message of the same business key; let this one come again."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"key {key!r} is being handled already; let the message come again later")

@@ -72,9 +72,7 @@ def test_offsets_are_reset():
     async def test(connection, consumer, producer):
         queue = MessageQueue("T", "broker-a", 0)
         fields = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true"}
-        connection.oneway(
-            Command(220, fields, ResetOffsets(offset_table={queue: 7}).encode())
-        )
+        connection.oneway(Command(220, fields, ResetOffsets(offset_table={queue: 7}).encode()))
         await settled()
 
         assert consumer.heard == [("T", {queue: 7}, True)]

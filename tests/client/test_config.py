@@ -31,7 +31,7 @@ def test_addresses_of_name_servers(text, addresses):
 
 @pytest.mark.parametrize("text", ["", " ; ", "a:b", "a:0", "a:70000", ":1", []])
 def test_what_is_no_address_is_refused_with_an_example(text):
-    with pytest.raises(ConfigError, match="127.0.0.1:9876"):
+    with pytest.raises(ConfigError, match="for example 127"):
         parse_addresses(text)
 
 

@@ -16,9 +16,7 @@ STORE_HOST = Host(b"\x7f\x00\x00\x02", 10911)
 
 def stored(body: bytes = b"body", properties: bytes = b"", sys_flag: int = 0, **more) -> bytes:
     request = AppendRequest("T", 3, body, properties, sys_flag=sys_flag, born_ms=5, **more)
-    return encode_record(
-        request, log_offset=77, queue_offset=10, store_ms=9, store_host=STORE_HOST
-    )
+    return encode_record(request, log_offset=77, queue_offset=10, store_ms=9, store_host=STORE_HOST)
 
 
 def test_a_pull_answer_of_a_java_broker_is_decoded():

@@ -119,8 +119,8 @@ def test_changes_go_to_all_servers():
     async def test(servers, api):
         for server in servers:
             server.reactions[RequestCode.PUT_KV_CONFIG] = lambda c, request: request.answer()
-            server.reactions[RequestCode.WIPE_WRITE_PERM_OF_BROKER] = (
-                lambda c, request: request.answer(fields={"wipeTopicCount": "3"})
+            server.reactions[RequestCode.WIPE_WRITE_PERM_OF_BROKER] = lambda c, request: (
+                request.answer(fields={"wipeTopicCount": "3"})
             )
 
         await api.put_kv("n", "k", "v")

@@ -127,6 +127,34 @@ def test_offsets_that_were_not_stored_before_a_takeover_lead_to_redelivery(tmp_p
     run_async(main)
 
 
+@pytest.mark.feature("F100")
+@pytest.mark.parametrize("expiry_ms", [300, 900])
+def test_a_member_that_falls_silent_keeps_its_queues_until_its_heartbeat_is_missed(
+    tmp_path, expiry_ms
+):
+    async def main():
+        given = {"client_expiry_ms": expiry_ms, "client_scan_ms": 20}
+        async with consumer_world(tmp_path, **given) as world:
+            await world.create("Orders", queues=2)
+            beating = {"heartbeat_interval_ms": 50, "handover_wait_ms": 0}
+            async with (
+                consumer(world, "demo", Seen(), **beating) as silent,
+                consumer(world, "demo", Seen(), **beating) as heir,
+            ):
+                await until(lambda: len(own_queues(heir)) == len(own_queues(silent)) == 1)
+                await asyncio.sleep(expiry_ms / 1000 * 1.5)
+                assert len(own_queues(heir)) == 1  # those who are heard keep their queues
+                core = silent._inner._context.core
+                silent._inner._assignment.wake = lambda: None  # it hangs
+                for job in core._jobs:
+                    await job.stop()
+                fell_silent = asyncio.get_running_loop().time()
+                await until(lambda: len(own_queues(heir)) == 2)
+                return asyncio.get_running_loop().time() - fell_silent
+
+    assert expiry_ms / 1000 * 0.7 < run_async(main) < expiry_ms / 1000 + 1.5
+
+
 def test_only_wanted_tags_come_and_the_others_count_as_read(tmp_path):
     async def main():
         async with consumer_world(tmp_path) as world:

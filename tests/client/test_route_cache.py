@@ -34,7 +34,11 @@ def names(found: list[MessageQueue]) -> list[str]:
 
 def test_publish_queues_are_writable_and_of_brokers_with_a_primary():
     route = TopicRoute(
-        broker_datas=[broker("b", _0="x:1"), broker("a", _0="y:1", _1="y:2"), broker("r", _1="z:1")],
+        broker_datas=[
+            broker("b", _0="x:1"),
+            broker("a", _0="y:1", _1="y:2"),
+            broker("r", _1="z:1"),
+        ],
         queue_datas=[queues("b", 8, 2), queues("a", 8, 1), queues("r", 8, 8), queues("w", 8, 8)],
     )
 

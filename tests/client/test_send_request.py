@@ -27,7 +27,9 @@ def properties(request) -> dict[str, str]:
 
 
 def test_fields_are_those_that_a_java_producer_sends():
-    java = [f.command for f in frames("java-json/producer") if f.to_server and f.request_code == 310]
+    java = [
+        f.command for f in frames("java-json/producer") if f.to_server and f.request_code == 310
+    ]
     sent = next(command for command in java if command.body == b"tag and key")
 
     request = maker().single(Message("GwBasicJ", b"tag and key", tag="TagA", keys=["key-1"]))
@@ -87,7 +89,8 @@ def test_bodies_are_compressed_from_4096_bytes_on(size, flag):
 
 
 @pytest.mark.parametrize(
-    ("kind", "flag"), [(Compression.LZ4, 0x101), (Compression.ZSTD, 0x201), (Compression.ZLIB, 0x301)]
+    ("kind", "flag"),
+    [(Compression.LZ4, 0x101), (Compression.ZSTD, 0x201), (Compression.ZLIB, 0x301)],
 )
 def test_each_compression_has_its_flag(kind, flag):
     assert int(maker(compression=kind).single(Message("T", b"a" * 5000)).fields["f"]) == flag

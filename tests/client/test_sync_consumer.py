@@ -82,10 +82,9 @@ def test_an_exception_gives_the_message_back(tmp_path):
 
 def test_an_exception_that_is_caught_inside_gives_the_message_back(tmp_path):
     def work(world):
-        with consumer(world) as member:
-            with contextlib.suppress(ValueError):
-                for _message in member:
-                    raise ValueError
+        with consumer(world) as member, contextlib.suppress(ValueError):
+            for _message in member:
+                raise ValueError
 
     _, _, waiting = in_thread(tmp_path, work)
 

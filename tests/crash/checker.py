@@ -79,7 +79,7 @@ def check_after_crash(
         # Only old segments may be gone, and never the last one.
         assert start == 0 or cleaned
         assert start <= max((ack.log_offset for ack in history.acked.values()), default=end)
-        _require_content(records, history, may_tear=may_fill)
+        _require_content(records, history)
         _require_acknowledged(records, history, start)
         _require_queues(store, records)
         _require_keys(store, records, random.Random(end))
@@ -129,17 +129,11 @@ def _require_zeros(config: StoreConfig, end: int) -> None:
             assert not rest.strip(b"\0"), f"{path.name}: bytes behind the end of the log, {end}"
 
 
-def _require_content(records: list[Record], history: History, *, may_tear: bool) -> None:
-    """Every record is one that the writer made, whole.
-
-    After a power cut the end of the last properties may be missing: no checksum covers them, and the
-    Java store accepts such a record too. It can only be one that nobody was told of.
-    """
+def _require_content(records: list[Record], history: History) -> None:
+    """Every record is one that the writer made, whole; after a power cut too."""
     seen: set[int] = set()
     for record in records:
         if record.is_filler:
-            continue
-        if may_tear and b"\0" in record.properties:
             continue
         number = int(record.property_map[NUMBER])
         made = request(history.seed, number)

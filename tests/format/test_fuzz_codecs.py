@@ -169,7 +169,7 @@ def test_client_batches():
 
 
 def test_checkpoints_and_snapshots():
-    page = checkpoint.encode(checkpoint.Checkpoint(1, 2, 3, 4, 5, checkpoint.Extension(6, 7, 8)))
+    page = checkpoint.encode(checkpoint.Checkpoint(1, 2, 3, 4, 5, checkpoint.Extension(6, 7, 8, 9)))
     queues = [
         snapshot.QueueState(snapshot.QueueKind(n % 2), f"T{n // 3}", n % 3, 0, n, n)
         for n in range(9)

@@ -41,11 +41,11 @@ def test_it_is_only_written_when_something_has_changed(tmp_path: Path) -> None:
 def test_values_and_extension_survive_and_a_foreign_writer_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     checkpoint = CheckpointFile(path, Disk())
-    checkpoint.update(physic_ms=7, extension=Extension(3, 1000, 2000))
+    checkpoint.update(physic_ms=7, extension=Extension(3, 1000, 2000, 500))
     checkpoint.write()
 
     again = CheckpointFile(path, Disk())
-    assert again.load() == Checkpoint(physic_ms=7, extension=Extension(3, 1000, 2000))
+    assert again.load() == Checkpoint(physic_ms=7, extension=Extension(3, 1000, 2000, 500))
     fd = os.open(path, os.O_RDWR)
     os.pwrite(fd, struct.pack(">q", 8), 0)  # a Java broker ran in between
     os.close(fd)

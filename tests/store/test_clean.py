@@ -41,12 +41,20 @@ class Disks:
 class Case:
     """A log of full segments, each last written at a given age."""
 
-    def __init__(self, root: Path, ages_hours: list[float], *, hour: int = 4) -> None:
+    def __init__(
+        self,
+        root: Path,
+        ages_hours: list[float],
+        *,
+        hour: int = 4,
+        dispatched_segments: int | None = None,
+    ) -> None:
         self.clock = FakeClock(local_ms(hour))
         self.disks = Disks()
         self.parts = LogParts(small_config(root), clock=self.clock)
         while len(self.parts.segments) < len(ages_hours):
             self.parts.log.append_one(make_request(0, body_bytes=1500))
+        self.parts.flusher.flush(0)
         for segment, age in zip(self.parts.segments, ages_hours, strict=True):
             modified = self.clock.now_ms() / 1000 - age * 3600
             os.utime(segment.path, (modified, modified))
@@ -59,6 +67,11 @@ class Case:
             clock=self.clock,
             ratio=self.disks,
             followers=[self.followed.append],
+            dispatched_offset=(
+                (lambda: dispatched_segments * SMALL_SEGMENT)
+                if dispatched_segments is not None
+                else None
+            ),
         )
 
     def run_for(self, seconds: int) -> list[int]:
@@ -156,6 +169,28 @@ def test_an_unexpired_segment_protects_all_behind_it(make_case):
 
 
 @pytest.mark.feature("F76")
+def test_a_segment_that_is_not_dispatched_yet_stays_unless_the_disk_is_full(make_case):
+    case = make_case([100, 100, 100, 100], dispatched_segments=2)
+
+    assert case.cleaner.run_round() == 2
+    assert case.left == [2, 3]
+    case.disks.log = 0.99
+    assert case.cleaner.run_round() == 1
+
+
+def test_a_segment_that_is_not_flushed_yet_stays(make_case):
+    case = make_case([100, 100, 100, 100])
+    second = list(case.parts.segments)[1]
+    second.flushed -= 1
+
+    assert case.cleaner.run_round() == 1
+
+    case.disks.log = 0.99
+    assert case.cleaner.run_round() == 0
+    second.flush()
+    assert case.cleaner.run_round() == 2
+
+
 def test_the_last_segment_stays_whatever_its_age(make_case):
     case = make_case([100, 100, 100])
 

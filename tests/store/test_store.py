@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -20,7 +21,7 @@ from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock
-from orbitmq.testing.fake_disk import FaultyDisk
+from orbitmq.testing.fake_disk import FaultyDisk, ForwardingDisk
 
 SIZES = {
     "segment_bytes": 16 * 1024,
@@ -433,6 +434,7 @@ def test_cleaning_takes_log_queues_and_index_along(config):
             if number % 50 == 0:
                 store.tick()
         store.tick()
+        store.flush()
         for segment in store._log.segments:
             os.utime(segment.path, (clock.now_ms() / 1000 - 73 * 3600,) * 2)
         last = store._log.segments.last
@@ -456,6 +458,31 @@ def test_cleaning_takes_log_queues_and_index_along(config):
     with MessageStore.open(config, background=False) as store:
         assert store.min_offset("TopicTest", 0) == low
         assert store.max_offset("TopicTest", 0) == 600
+
+
+@pytest.mark.feature("F79")
+@pytest.mark.parametrize("adopted", [False, True])
+def test_queues_and_index_follow_a_log_whose_store_was_killed_while_cleaning(config, adopted):
+    with MessageStore.open(config, background=False) as store:
+        store.append_many([make_request(n, queue_id=0, keys=f"k{n}") for n in range(600)])
+    layout = config.layout()
+    segments = sorted(layout.commit_log.iterdir())
+    for path in segments[:-2]:  # deleted, and then it was killed
+        path.unlink()
+    layout.abort.touch()
+    if adopted:
+        layout.snapshot.unlink()
+    index_files = len(list(layout.index_directory.iterdir()))
+
+    with MessageStore.open(config, background=False) as store:
+        assert store.recovery_report.adopted == adopted
+        low = store.min_offset("TopicTest", 0)
+        assert store.get("TopicTest", 0, low).log_offsets[0] == store.min_log_offset
+
+    # A Java broker looks for the min offset in the first file of a queue, and only there.
+    files = sorted(int(path.name) for path in (config.root / "consumequeue/TopicTest/0").iterdir())
+    assert files[0] == low * 20 // config.cq_file_bytes * config.cq_file_bytes
+    assert len(list(layout.index_directory.iterdir())) < index_files
 
 
 def test_a_deleted_topic_has_no_queues_and_starts_again_at_zero(config):
@@ -513,6 +540,23 @@ def test_warm_segments_and_no_read_ahead_work(tmp_path):
         results = store.append_many([make_request(n, body_bytes=2000) for n in range(20)])
         assert {result.status for result in results} == {AppendStatus.PUT_OK}
         assert store.flushed_offset == store.max_log_offset
+
+
+def test_the_directory_of_a_new_store_survives_a_power_cut(tmp_path):
+    class Noting(ForwardingDisk):
+        synced: ClassVar[list[Path]] = []
+
+        def sync_directory(self, path):
+            self.synced.append(Path(path))
+            super().sync_directory(path)
+
+    config = config_of(tmp_path / "a" / "b" / "store")
+    MessageStore.open(config, disk=Noting(), background=False).close()
+    assert {tmp_path, tmp_path / "a", tmp_path / "a" / "b"} <= set(Noting.synced)
+
+    Noting.synced.clear()
+    MessageStore.open(config, disk=Noting(), background=False).close()
+    assert tmp_path / "a" / "b" not in Noting.synced
 
 
 def test_an_empty_store_opens_closes_and_opens(config):

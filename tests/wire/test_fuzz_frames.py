@@ -8,39 +8,17 @@ import random
 import pytest
 
 from golden_frames import good_frames, names
+from mutations import mutated
 from orbitmq.errors import FieldError
 from orbitmq.wire.bodies import dialect
 from orbitmq.wire.command import Encoding, decode_command, encode_command
 from orbitmq.wire.frame import FrameDecoder
+from wire_registry import ANSWER_BODIES, REQUEST_BODIES, REQUEST_HEADERS
 
 pytestmark = pytest.mark.fuzz
 
 FRAMES = 200_000
 BODIES = 20_000
-WILD_BYTES = (0, 1, 2, 0x0A, 0x22, 0x2C, 0x3A, 0x5B, 0x5C, 0x7B, 0x7D, 0x7F, 0x80, 0xC3, 0xFF)
-
-
-def mutated(rng: random.Random, raw: bytes) -> bytes:
-    """Return the bytes with one to three random changes."""
-    data = bytearray(raw)
-    for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(data) + 1)
-        match rng.randrange(6):
-            case 0:
-                data[at : at + 1] = bytes([rng.choice(WILD_BYTES)])
-            case 1 if at < len(data):
-                data[at] ^= 1 << rng.randrange(8)
-            case 2:
-                data[at : at + 4] = rng.choice((-1, 0, 1, 255, 65536, 2**31 - 1)).to_bytes(
-                    4, "big", signed=True
-                )
-            case 3:
-                del data[at : at + rng.randrange(9)]
-            case 4:
-                data[at:at] = rng.randbytes(rng.randrange(9))
-            case _:
-                data[at:at] = data[at : at + rng.randrange(20)]
-    return bytes(data)
 
 
 def fitted(raw: bytes) -> bytes:
@@ -87,3 +65,49 @@ def test_changed_bodies():
             assert dialect.loads(dialect.dumps(value)) == dialect.without_nulls(value)
 
     assert BODIES / 10 < refused < BODIES
+
+
+def test_changed_typed_bodies():
+    samples = []
+    for frame in good_frames():
+        command = frame.command
+        bodies = ANSWER_BODIES if command.is_response else REQUEST_BODIES
+        kind = bodies.get(frame.request_code)
+        if kind is not None and command.body[:1] == b"{" and len(command.body) < 1500:
+            samples.append((kind, command.body))
+    rng = random.Random(9)
+    refused = 0
+    for _ in range(BODIES):
+        kind, raw = samples[rng.randrange(len(samples))]
+        try:
+            body = kind.decode(mutated(rng, raw))
+        except FieldError:
+            refused += 1
+        else:
+            assert kind.decode(body.encode()) == body
+
+    assert BODIES / 10 < refused < BODIES
+
+
+def test_changed_typed_headers():
+    samples = [
+        (REQUEST_HEADERS[frame.command.code], frame.command.fields)
+        for frame in good_frames()
+        if frame.command.code in REQUEST_HEADERS and frame.command.fields
+        if not frame.command.is_response
+    ]
+    rng = random.Random(10)
+    refused = 0
+    for _ in range(BODIES):
+        kind, fields = samples[rng.randrange(len(samples))]
+        changed = dict(fields)
+        name = rng.choice(list(changed))
+        text = mutated(rng, changed.pop(name).encode()).decode("utf-8", "replace")
+        if rng.randrange(4):
+            changed[name] = text
+        try:
+            assert kind.read(kind.read(changed).write()) == kind.read(changed)
+        except FieldError:
+            refused += 1
+
+    assert BODIES / 20 < refused < BODIES

@@ -6,9 +6,10 @@ step | check                                            | code
    3 | topic name                                       | 29
    4 | topic of the system                              | 16
    5 | topic unknown and not to be made                 | 17
-   6 | queue that the topic does not have               | 29
-   7 | retry topic of a group that may not exist        | 26
-   8 | message of a transaction                         | 16
+   6 | topic without write permission                   | 16 (RocketMQ leaves that to its producers)
+   7 | queue that the topic does not have               | 29
+   8 | retry topic of a group that may not exist        | 26
+   9 | message of a transaction                         | 16
 """
 
 import os
@@ -122,6 +123,12 @@ class SendRules:
         if config is None:
             remark = f"topic[{topic}] not exist, apply first please!{FAQ}"
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if not config.is_writable:
+            remark = (
+                f"topic[{topic}] has permission {config.perm}, which does not allow sending; "
+                f"`orbitmq topic create {topic} --perm 6` would"
+            )
+            raise Refusal(ResponseCode.NO_PERMISSION, remark)
         return config
 
     def _require_queue(

@@ -1,12 +1,16 @@
 """What the commands that talk to a cluster share: its address, how to print, whether to only say it."""
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
-from orbitmq.cli.output import Output
+from orbitmq.cli import bounds
+from orbitmq.cli.output import Output, note
+from orbitmq.errors import UnreachableError
 
 if TYPE_CHECKING:
     from orbitmq.client import Admin
@@ -20,9 +24,21 @@ Namesrv = Annotated[
     ),
 ]
 NAMESRV = "127.0.0.1:9876"
-OutputForm = Annotated[Output, typer.Option(help="How to print.")]
+OutputForm = Annotated[
+    Output, typer.Option(help="table for people, json for programs (one value per line).")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    """Say which commands and options help when nobody answers."""
+    try:
+        yield
+    except UnreachableError as failure:
+        step = "Start one with `orbitmq up`, or say --namesrv HOST:PORT (ORBITMQ_NAMESRV_ADDR)."
+        raise UnreachableError(failure.peer, failure.what, step) from failure
 
 
 @contextmanager
@@ -30,11 +46,37 @@ def open_admin(namesrv: str) -> "Iterator[Admin]":
     """Give an admin client of the cluster."""
     from orbitmq.client import Admin
 
-    with Admin(namesrv) as admin:
+    with cluster(), Admin(namesrv) as admin:
         yield admin
+
+
+def stop_with(text: str, code: int = 1) -> Never:
+    """End the command with one line and an exit code."""
+    note(text)
+    raise typer.Exit(code=code)
 
 
 def confirm(question: str, yes: bool) -> None:
     """Ask before something is lost; without a terminal `--yes` has to be said."""
-    if not yes and not typer.confirm(question):
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        stop_with(f"{question} Nobody is there to answer: say --yes.", code=2)
+    if not typer.confirm(question):
         raise typer.Abort
+
+
+def moment_ms(text: str, option: str) -> int:
+    """Return the epoch milliseconds that an option means."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return bounds.parse_time(text, time.time_ns() // 1_000_000)
+    except typer.BadParameter:
+        rule = "write a time as now, now-90s, now-15m, now-1h, now-7d, 2026-11-15T20:31 or epoch milliseconds"
+        raise typer.BadParameter(f"{text!r}: {rule}", param_hint=option) from None
+
+
+def plural(count: int, noun: str) -> str:
+    """Return "1 message", "2 messages"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,11 +1,9 @@
 """`orbitmq group`: consumer groups, how far they are and where they go on."""
 
-import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from orbitmq.cli import bounds
 from orbitmq.cli.cluster_options import (
     NAMESRV,
     DryRun,
@@ -13,14 +11,21 @@ from orbitmq.cli.cluster_options import (
     OutputForm,
     Yes,
     confirm,
+    moment_ms,
     open_admin,
+    plural,
+    stop_with,
 )
 from orbitmq.cli.output import Output, note, print_json, print_table, time_text
+from orbitmq.errors import ResponseError
 
 if TYPE_CHECKING:
+    from orbitmq.client import Admin
     from orbitmq.client.admin_results import GroupProgress, OffsetChange
 
-app = typer.Typer(help="Consumer groups of a cluster.", no_args_is_help=True)
+app = typer.Typer(
+    help="Consumer groups: how far they are, and where they go on.", no_args_is_help=True
+)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 
@@ -49,6 +54,9 @@ def list_groups(
     if output is Output.JSON:
         print_json(rows)
         return
+    if not rows:
+        note("no groups yet: a consumer makes its own when it starts")
+        return
     print_table(
         ["group", "members", "model", "topics", "lag", "in flight"],
         [[" ".join(v) if isinstance(v, list) else v for v in row.values()] for row in rows],
@@ -64,7 +72,8 @@ def progress(
 ) -> None:
     """Show how far a group is in each queue, its lag, and who consumes it."""
     with open_admin(namesrv) as admin:
-        found = admin.progress(group, topic, members=True)
+        _require_known(admin, group)
+        found = _progress(admin, group, topic)
     if output is Output.JSON:
         print_json(_progress_value(found))
         return
@@ -86,6 +95,21 @@ def progress(
         title=group,
     )
     typer.echo(f"lag {found.lag}, in flight {found.in_flight}, {found.consume_tps:.1f} messages/s")
+    if not found.queues:
+        note(f"{group} has not consumed anything yet")
+
+
+def _progress(admin: "Admin", group: str, topic: str | None) -> "GroupProgress":
+    try:
+        return admin.progress(group, topic, members=True)
+    except ResponseError as failure:
+        note(f"a member does not tell which queues it has: {failure.remark}")
+        return admin.progress(group, topic)
+
+
+def _require_known(admin: "Admin", group: str) -> None:
+    if admin.group(group) is None:
+        stop_with(f"no broker knows the group {group}: see `orbitmq group list`")
 
 
 def _progress_value(found: "GroupProgress") -> dict[str, object]:
@@ -109,6 +133,7 @@ def _progress_value(found: "GroupProgress") -> dict[str, object]:
 def members(group: Group, namesrv: Namesrv = NAMESRV, output: OutputForm = Output.TABLE) -> None:
     """Show who consumes in a group right now, and what it subscribes to."""
     with open_admin(namesrv) as admin:
+        _require_known(admin, group)
         state = admin.consumers(group)
     if output is Output.JSON:
         print_json(state)
@@ -131,10 +156,11 @@ def create(
     dry_run: DryRun = False,
 ) -> None:
     """Create a group, or change one, on all brokers. Brokers also create groups on first use."""
-    if dry_run:
-        typer.echo(f"would create {group} with {retries} retries")
-        return
     with open_admin(namesrv) as admin:
+        if dry_run:
+            verb = "create" if admin.group(group) is None else "change"
+            typer.echo(f"would {verb} {group} with {retries} retries")
+            return
         info = admin.create_group(group, retries_max=retries, broadcast_enabled=broadcast)
     typer.echo(f"{group} on {' '.join(info.brokers)}")
 
@@ -151,11 +177,12 @@ def delete(
 ) -> None:
     """Delete a group with its offsets and its retries."""
     with open_admin(namesrv) as admin:
-        online = len(admin.consumers(group).clients)
+        _require_known(admin, group)
+        members = f"{plural(len(admin.consumers(group).clients), 'member')} online"
         if dry_run:
-            typer.echo(f"would delete {group}, {online} members online")
+            typer.echo(f"would delete {group}, {members}")
             return
-        confirm(f"Delete {group}? {online} members are online.", yes)
+        confirm(f"Delete {group} ({members})?", yes)
         admin.delete_group(group, dead_letters=dead_letters)
     note(f"{group} is deleted")
 
@@ -165,14 +192,17 @@ def reset(
     group: Group,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="In this topic.")],
     to: Annotated[
-        str, typer.Option(help="earliest, latest, or a time: epoch milliseconds, ISO, now-1h.")
+        str, typer.Option(help="earliest, latest, or a time: now-1h, ISO, epoch milliseconds.")
     ],
     namesrv: Namesrv = NAMESRV,
     queue: Annotated[int | None, typer.Option(help="Only this queue id.")] = None,
     output: OutputForm = Output.TABLE,
     dry_run: DryRun = False,
 ) -> None:
-    """Let a group go on at another place of a topic. Members that are online follow."""
+    """Let a group go on at another place of a topic. Members that are online follow.
+
+    `--to earliest` also helps a group whose offset is illegal: it goes on at the first message there is.
+    """
     target = _target(to)
     with open_admin(namesrv) as admin:
         act = admin.plan_reset if dry_run else admin.reset_offsets
@@ -195,9 +225,7 @@ def _target(to: str) -> int | Literal["earliest", "latest"]:
         return "earliest"
     if to == "latest":
         return "latest"
-    if to.isdecimal():
-        return int(to)
-    return bounds.parse_time(to, time.time_ns() // 1_000_000)
+    return moment_ms(to, "--to")
 
 
 def _offset_text(offset: int) -> str:

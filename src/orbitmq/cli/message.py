@@ -1,14 +1,21 @@
 """`orbitmq message`: send messages, watch them come, look them up."""
 
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli import bounds
-from orbitmq.cli.cluster_options import NAMESRV, Namesrv, OutputForm, open_admin
+from orbitmq.cli.cluster_options import (
+    NAMESRV,
+    Namesrv,
+    OutputForm,
+    cluster,
+    moment_ms,
+    open_admin,
+    plural,
+    stop_with,
+)
 from orbitmq.cli.output import Output, note, print_json, print_table, time_text
 
 if TYPE_CHECKING:
@@ -17,7 +24,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Send, watch and look up messages.", no_args_is_help=True)
 
 BODY_SHOWN = 60
-TAIL_GROUP = "orbitmq-tail"
+TAIL_GROUP = "TOOLS_CONSUMER"
+"""The group of tools: it is there on every broker, so that watching leaves no group behind."""
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Tag = Annotated[str, typer.Option(help="Tag of the message.")]
@@ -32,13 +40,19 @@ Property = Annotated[
 def send(
     topic: Topic,
     body: Annotated[
-        str | None, typer.Argument(metavar="[BODY]", help="Text; none: a message per input line.")
+        str | None,
+        typer.Argument(metavar="[BODY]", help="Text; without it, each line of input is a message."),
     ] = None,
     namesrv: Namesrv = NAMESRV,
     tag: Tag = "",
     key: Key = None,
     property_: Property = None,
-    delay_level: Annotated[int, typer.Option(min=0, help="1: 1 s, 2: 5 s, 3: 10 s, ...")] = 0,
+    delay_level: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Deliver later: 1 is 1 s, 2 5 s, 3 10 s, 4 30 s, 5 1 min ... 18 2 h."
+        ),
+    ] = 0,
     order_key: Annotated[
         str | None, typer.Option(help="Messages with the same one go to the same queue.")
     ] = None,
@@ -50,7 +64,7 @@ def send(
     properties = dict(_pair(text) for text in property_ or [])
     bodies = [body.encode()] if body is not None else _input_lines()
     count = 0
-    with Producer(namesrv, "orbitmq-send") as producer:
+    with cluster(), Producer(namesrv, "orbitmq-send") as producer:
         for one in bodies:
             message = Message(
                 topic, one, tag=tag, keys=key or [], properties=properties, delay_level=delay_level
@@ -72,7 +86,7 @@ def send(
                 where = f"{result.queue.broker_name}, queue {result.queue.queue_id}"
                 typer.echo(f"{result.message_id}  {where}, offset {result.queue_offset}")
     if output is Output.TABLE and body is None:
-        typer.echo(f"{count} messages sent to {topic}")
+        typer.echo(f"{plural(count, 'message')} sent to {topic}")
 
 
 @app.command()
@@ -81,18 +95,26 @@ def tail(
     namesrv: Namesrv = NAMESRV,
     tags: Tags = "*",
     start: Annotated[
-        str | None, typer.Option("--from", help="earliest, or a time as now-1h; default: now.")
+        str | None,
+        typer.Option(
+            "--from", help="earliest, or a time: now-1h, ISO, epoch milliseconds; default: now."
+        ),
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
-    """Print messages as they come, until Ctrl-C. No group's progress is touched."""
+    """Print messages as they come, until Ctrl-C. No group's progress is touched.
+
+    Each line: when it was stored, broker/queue@offset, tag and keys, the beginning of the body.
+    """
     from orbitmq.client import PullConsumer
 
     shown = 0
-    with PullConsumer(namesrv, TAIL_GROUP, auto_commit=False) as consumer:
-        consumer.assign(consumer.topic_queues(topic), tags)
+    with cluster(), PullConsumer(namesrv, TAIL_GROUP, auto_commit=False) as consumer:
+        queues = consumer.topic_queues(topic)
+        consumer.assign(queues, tags)
         _seek(consumer, start)
+        note(f"watching {topic}, {plural(len(queues), 'queue')}; Ctrl-C ends it")
         try:
             while count is None or shown < count:
                 for message in consumer.poll(timeout=1.0):
@@ -101,7 +123,7 @@ def tail(
                     if shown == count:
                         break
         except KeyboardInterrupt:
-            note(f"{shown} messages shown")
+            note(f"{plural(shown, 'message')} shown")
 
 
 @app.command()
@@ -117,11 +139,8 @@ def get(
     with open_admin(namesrv) as admin:
         message = admin.message(message_id, topic)
     if message is None:
-        note(
-            f"no message {message_id}"
-            + ("" if topic else "; if it is a producer's id, say --topic")
-        )
-        raise typer.Exit(code=1)
+        hint = "" if topic else "; if it is a producer's id, say --topic"
+        stop_with(f"no message {message_id}{hint}")
     if output is Output.JSON:
         print_json(_value(message))
         return
@@ -135,23 +154,24 @@ def query(
     topic: Topic,
     key: Annotated[str, typer.Option("--key", help="A key of the messages.")],
     namesrv: Namesrv = NAMESRV,
-    start: Annotated[str, typer.Option("--from", help="A time: ISO, now-1h, ...")] = "",
-    end: Annotated[str, typer.Option("--to", help="A time.")] = "",
+    start: Annotated[
+        str, typer.Option("--from", help="Stored then or later: now-1h, ISO ...")
+    ] = "",
+    end: Annotated[str, typer.Option("--to", help="Stored then or before.")] = "",
     max_: Annotated[int, typer.Option("--max", min=1, help="At most so many per broker.")] = 64,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Find messages by key. Exit code 1 if there are none."""
-    now_ms = time.time_ns() // 1_000_000
+    times = {}
+    if start:
+        times["begin_ms"] = moment_ms(start, "--from")
+    if end:
+        times["end_ms"] = moment_ms(end, "--to")
     with open_admin(namesrv) as admin:
-        times = {
-            name: bounds.parse_time(text, now_ms)
-            for name, text in (("begin_ms", start), ("end_ms", end))
-            if text
-        }
         found = admin.messages_by_key(topic, key, count_max=max_, **times)
-    _print_many(found, output)
     if not found:
-        raise typer.Exit(code=1)
+        stop_with(f"no message with key {key} in {topic}")
+    _print_many(found, output)
 
 
 def _seek(consumer: "PullConsumer", start: str | None) -> None:
@@ -160,10 +180,12 @@ def _seek(consumer: "PullConsumer", start: str | None) -> None:
     elif start == "earliest":
         consumer.seek_to_begin()
     else:
-        consumer.seek_to_time(bounds.parse_time(start, time.time_ns() // 1_000_000))
+        consumer.seek_to_time(moment_ms(start, "--from"))
 
 
 def _input_lines() -> Iterator[bytes]:
+    if sys.stdin.isatty():
+        note("type a message per line; Ctrl-D ends")
     for line in sys.stdin.buffer:
         if text := line.rstrip(b"\r\n"):
             yield text

@@ -1,6 +1,6 @@
-"""`orbitmq topic`: list, show, create and delete the topics of a cluster."""
+"""`orbitmq topic`: list, show, check, create and delete the topics of a cluster."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,10 +12,16 @@ from orbitmq.cli.cluster_options import (
     Yes,
     confirm,
     open_admin,
+    plural,
 )
-from orbitmq.cli.output import Output, note, print_json, print_table, time_text
+from orbitmq.cli.output import Output, bytes_text, note, print_json, print_table, time_text
+from orbitmq.cli.topic_check import Finding, check_topic, queue_range_text
 
-app = typer.Typer(help="Topics of a cluster.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from orbitmq.client import Admin
+    from orbitmq.client.admin_results import QueueStats, TopicInfo
+
+app = typer.Typer(help="List, look at, create and delete topics.", no_args_is_help=True)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Cluster = Annotated[str | None, typer.Option(help="Only in this cluster.")]
@@ -49,6 +55,9 @@ def list_topics(
     if output is Output.JSON:
         print_json(rows)
         return
+    if not rows:
+        note("no topics yet: `orbitmq topic create Orders`, or just send to one")
+        return
     print_table(
         ["topic", "brokers", "read queues", "write queues", "messages", "last message"],
         [
@@ -67,24 +76,56 @@ def list_topics(
 
 @app.command()
 def stats(topic: Topic, namesrv: Namesrv = NAMESRV, output: OutputForm = Output.TABLE) -> None:
-    """Show a topic's queues: first and next offset, messages, time of the last one."""
+    """Show a topic's queues: first and next offset, messages, time of the last one.
+
+    Behind the table: how far each broker's dispatch is behind its log. A message is readable when it
+    is dispatched, so a growing figure explains why the newest ones cannot be pulled.
+    """
     with open_admin(namesrv) as admin:
         info, found = admin.topic(topic), admin.topic_stats(topic)
         groups = admin.groups_of_topic(topic)
+        dispatch = [_dispatch(admin, share.broker_name) for share in info.shares if share.address]
     if output is Output.JSON:
-        queues = [
+        print_json(
             {
-                "broker": one.queue.broker_name,
-                "queue_id": one.queue.queue_id,
-                "min_offset": one.min_offset,
-                "max_offset": one.max_offset,
-                "messages": one.message_count,
-                "last_ms": one.last_ms,
+                "topic": topic,
+                "ordered": info.ordered,
+                "groups": groups,
+                "queues": [_queue_value(one) for one in found],
+                "dispatch": dispatch,
             }
-            for one in found
-        ]
-        print_json({"topic": topic, "ordered": info.ordered, "groups": groups, "queues": queues})
+        )
         return
+    _print_stats(info, found)
+    typer.echo(f"groups: {' '.join(groups) or 'none'}")
+    for one in dispatch:
+        behind = bytes_text(int(one["behind_bytes"]))
+        log = f"{one['log_min_offset']} to {one['log_max_offset']}"
+        typer.echo(f"{one['broker']}: log offsets {log}, dispatch is {behind} behind")
+
+
+def _dispatch(admin: "Admin", broker: str) -> dict[str, str | int]:
+    runtime = admin.broker_runtime(broker)
+    return {
+        "broker": broker,
+        "log_min_offset": int(runtime.get("commitLogMinOffset", 0)),
+        "log_max_offset": int(runtime.get("commitLogMaxOffset", 0)),
+        "behind_bytes": int(runtime.get("dispatchBehindBytes", 0)),
+    }
+
+
+def _queue_value(one: "QueueStats") -> dict[str, str | int]:
+    return {
+        "broker": one.queue.broker_name,
+        "queue_id": one.queue.queue_id,
+        "min_offset": one.min_offset,
+        "max_offset": one.max_offset,
+        "messages": one.message_count,
+        "last_ms": one.last_ms,
+    }
+
+
+def _print_stats(info: "TopicInfo", found: "list[QueueStats]") -> None:
     print_table(
         ["broker", "queue", "first offset", "next offset", "messages", "last message"],
         [
@@ -98,10 +139,47 @@ def stats(topic: Topic, namesrv: Namesrv = NAMESRV, output: OutputForm = Output.
             )
             for one in found
         ],
-        title=topic,
+        title=info.topic,
     )
-    typer.echo(f"{sum(one.message_count for one in found)} messages in {len(found)} queues")
-    typer.echo(f"groups: {' '.join(groups) or 'none'}")
+    count = sum(one.message_count for one in found)
+    typer.echo(f"{plural(count, 'message')} in {plural(len(found), 'queue')}")
+
+
+@app.command()
+def check(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic; none: all.")
+    ] = None,
+    namesrv: Namesrv = NAMESRV,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Find messages that nobody can read, and queues and members that wait in vain.
+
+    That happens when a topic has more write queues than read queues, or the reverse. Exit code 1 if
+    there are findings.
+    """
+    with open_admin(namesrv) as admin:
+        names = [topic] if topic is not None else admin.topics()
+        findings = [finding for name in names for finding in check_topic(admin, name)]
+    if output is Output.JSON:
+        print_json(findings)
+    elif findings:
+        _print_findings(findings)
+    else:
+        typer.echo(f"{plural(len(names), 'topic')} looked at, nothing found")
+    if findings:
+        raise typer.Exit(code=1)
+
+
+def _print_findings(findings: list[Finding]) -> None:
+    print_table(
+        ["topic", "broker", "queues", "finding", "what it means, and what to do"],
+        [
+            (one.topic, one.broker, queue_range_text(one.queue_ids), one.kind.value, one.text)
+            for one in findings
+        ],
+    )
+    typer.echo(plural(len(findings), "finding"))
 
 
 @app.command()
@@ -109,8 +187,18 @@ def create(
     topic: Topic,
     namesrv: Namesrv = NAMESRV,
     queues: Annotated[int, typer.Option(min=1, help="Queues on each broker.")] = 8,
-    perm: Annotated[int, typer.Option(min=0, max=7, help="4 read + 2 write.")] = 6,
-    ordered: Annotated[bool, typer.Option("--ordered", help="Keep order over failures.")] = False,
+    read_queues: Annotated[
+        int | None, typer.Option(min=1, help="Queues to read from, if not --queues.")
+    ] = None,
+    write_queues: Annotated[
+        int | None, typer.Option(min=1, help="Queues to send to, if not --queues.")
+    ] = None,
+    perm: Annotated[
+        int, typer.Option(min=0, max=7, help="6: read and write, 4: read only, 2: write only.")
+    ] = 6,
+    ordered: Annotated[
+        bool, typer.Option("--ordered", help="Keep a key's queue even if its broker is away.")
+    ] = False,
     attribute: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="As queue.type=BatchCQ.")
     ] = None,
@@ -118,24 +206,32 @@ def create(
     broker: Broker = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Create a topic, or change one, on all brokers of a cluster or on one."""
+    """Create a topic, or change one, on all brokers of a cluster or on one.
+
+    Fewer queues without losing sight of messages: first fewer --write-queues, and fewer
+    --read-queues when `orbitmq topic check` says that the rest is consumed.
+    """
     attributes = dict(_pair(text) for text in attribute or [])
+    read, write = read_queues or queues, write_queues or queues
+    counts = f"{read} read and {write} write queues"
     with open_admin(namesrv) as admin:
         if dry_run:
             primaries = [b.name for b in admin.brokers(cluster=cluster) if b.is_primary]
             names = [broker] if broker else sorted(primaries)
-            typer.echo(f"would create {topic} with {queues} queues on {' '.join(names)}")
+            verb = "change" if topic in admin.topics(system=True) else "create"
+            typer.echo(f"would {verb} {topic}: {counts}, perm {perm}, on {' '.join(names)}")
             return
         info = admin.create_topic(
             topic,
-            queues=queues,
+            read_queues=read,
+            write_queues=write,
             perm=perm,
             ordered=ordered,
             attributes=attributes,
             cluster=cluster,
             broker=broker,
         )
-    typer.echo(f"{topic}: {info.write_queues} queues on {' '.join(info.brokers) or broker}")
+    typer.echo(f"{topic}: {counts}, perm {perm}, on {broker or ' '.join(info.brokers)}")
 
 
 @app.command()
@@ -150,9 +246,9 @@ def delete(
     with open_admin(namesrv) as admin:
         count = sum(one.message_count for one in admin.topic_stats(topic))
         if dry_run:
-            typer.echo(f"would delete {topic} with {count} messages")
+            typer.echo(f"would delete {topic} with {plural(count, 'message')}")
             return
-        confirm(f"Delete {topic} with {count} messages?", yes)
+        confirm(f"Delete {topic} with {plural(count, 'message')}?", yes)
         admin.delete_topic(topic, cluster=cluster)
     note(f"{topic} is deleted")
 

@@ -2,12 +2,16 @@
 
 import asyncio
 import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orbitmq.cli.output import Output, note, print_json
+from orbitmq.errors import UnreachableError
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_STORE = Path("orbitmq-store")
@@ -16,17 +20,23 @@ Store = Annotated[
     Path, typer.Option("--store", help="Where the messages are kept; made if it is not there.")
 ]
 NamesrvPort = Annotated[
-    int, typer.Option("--namesrv-port", min=0, max=65535, help="0 takes a free port.")
+    int,
+    typer.Option(
+        "--namesrv-port", min=0, max=65535, help="Of the name server; 0 takes a free one."
+    ),
 ]
 BrokerPort = Annotated[
-    int, typer.Option("--broker-port", min=0, max=65535, help="0 takes a free port.")
+    int,
+    typer.Option(
+        "--broker-port", min=0, max=65535, help="Of the broker, and this - 2; 0 takes free ones."
+    ),
 ]
 OutputForm = Annotated[
     Output, typer.Option("--output", help="json: one line with the addresses once it is ready.")
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker (RocketMQ's key)."),
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker, by RocketMQ's key."),
 ]
 
 
@@ -39,7 +49,9 @@ def up(
 ) -> None:
     """Start a name server and a broker on this machine's loopback address; Ctrl-C stops them.
 
-    Any RocketMQ client can talk to them: give it the name server's address.
+    Any RocketMQ client can talk to them: give it the name server's address. The messages stay in the
+    store directory: start again with the same one and they are there. With `--output json` one line
+    {"namesrv": ..., "broker": ..., "store": ...} says that it is ready.
     """
     from orbitmq.net.loop import run
     from orbitmq.settings import load_settings
@@ -69,11 +81,14 @@ async def _serve(settings: dict[str, str], namesrv_port: int, store: Path, outpu
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    namesrv = NameServer(NamesrvConfig(host=LOOPBACK, port=namesrv_port))
-    await namesrv.start()
+    kv_path = store.resolve() / "config" / "kvConfig.json"
+    namesrv = NameServer(NamesrvConfig(host=LOOPBACK, port=namesrv_port, kv_config_path=kv_path))
+    with _port_hint("--namesrv-port"):
+        await namesrv.start()
     try:
         broker = Broker(BrokerConfig.from_settings({**settings, "namesrvAddr": namesrv.address}))
-        await broker.start()
+        with _port_hint("--broker-port"):
+            await broker.start()
         try:
             _say_ready(namesrv.address, broker.address, store, output)
             await stop.wait()
@@ -84,9 +99,17 @@ async def _serve(settings: dict[str, str], namesrv_port: int, store: Path, outpu
         await namesrv.stop()
 
 
-def _say_ready(namesrv: str, broker: str, store: Path, output: Output) -> None:
-    import sys
+@contextmanager
+def _port_hint(option: str) -> Iterator[None]:
+    """Name the option that chooses another port."""
+    try:
+        yield
+    except UnreachableError as failure:
+        step = f"Say {option} 0 for a free port, or end the program that has it."
+        raise UnreachableError(failure.peer, failure.what, step) from failure
 
+
+def _say_ready(namesrv: str, broker: str, store: Path, output: Output) -> None:
     if output is Output.JSON:
         print_json({"namesrv": namesrv, "broker": broker, "store": str(store.resolve())})
     else:

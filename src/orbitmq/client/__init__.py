@@ -1,5 +1,6 @@
 """The client of OrbitMQ and RocketMQ: producers, consumers and admin, for any thread or for asyncio."""
 
+from orbitmq.client import aio
 from orbitmq.client.admin import AsyncAdmin
 from orbitmq.client.config import ClientConfig, Compression
 from orbitmq.client.consumer import AsyncConsumer
@@ -42,6 +43,7 @@ __all__ = [
     "SendStatus",
     "SqliteKeys",
     "StartFrom",
+    "aio",
     "split_batch",
     "sql",
 ]

@@ -208,7 +208,7 @@ class BrokerInfo:
 
     @property
     def disk_ratio(self) -> float:
-        """How full the disk of the commit log is, 0 to 1."""
+        """How full the disk of the commit log is, 0 to 1; -1 while the broker does not know."""
         return self._first_number("commitLogDiskRatio")
 
     @property

@@ -5,10 +5,11 @@ at the start                                    |
 every 20 s                                      | a notice may have been lost
 a broker says that members changed (40)         |
 the route of a topic changed                    | queues were added or taken away
-a second after a round that could not be done   | doubled up to 20 s while it goes on failing
+a second after a round that could not be done   | a topic is not known yet, a lock is not free
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -62,19 +63,13 @@ class Assignment:
 
     async def _run(self) -> None:
         config = self._context.config
-        again_ms = config.rebalance_again_ms
         while True:
             self._woken.clear()
-            if await self.round():
-                wait_ms, again_ms = config.rebalance_interval_ms, config.rebalance_again_ms
-            else:
-                wait_ms = again_ms
-                again_ms = min(again_ms * 2, config.rebalance_interval_ms)
-            try:
+            done = await self.round()
+            wait_ms = config.rebalance_interval_ms if done else config.rebalance_again_ms
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._woken.wait()
-            except TimeoutError:
-                pass
 
     async def round(self) -> bool:
         """Rebalance all topics; return whether each has what it should have."""

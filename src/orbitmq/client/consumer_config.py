@@ -1,6 +1,5 @@
 """What a consumer can be told. RocketMQ's key stands beside each field."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -104,8 +103,3 @@ class ConsumerConfig:
         if self.reconsume_times_max >= 0:
             return self.reconsume_times_max
         return UNLIMITED if self.orderly else RECONSUME_TIMES_DEFAULT
-
-    @property
-    def start_time_ms(self) -> int:
-        """The moment that `StartFrom.TIMESTAMP` means."""
-        return self.start_ms or int(time.time() * 1000) - 30 * MINUTE_MS

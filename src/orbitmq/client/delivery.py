@@ -24,7 +24,9 @@ from orbitmq.client.handling import Outcome
 from orbitmq.client.message import ReceivedMessage
 from orbitmq.client.process_queue import ProcessQueue
 
-_POP_TOP: Final = dis.opmap["POP_TOP"]
+_LEAVING: Final = {
+    dis.opmap[name] for name in ("POP_TOP", "POP_ITER") if name in dis.opmap
+}  # POP_ITER since 3.14
 _NAMES: Final = tuple(item.name for item in fields(ReceivedMessage))
 _ABANDONED: Final = Outcome(abandoned=True)
 
@@ -157,9 +159,9 @@ def _was_left_on_purpose(frame: FrameType | None) -> bool:
     """Tell whether the frame is just throwing its loop's iterator away, as break and return do.
 
     An exception throws it away too, but while the frame stands at the instruction that failed, and
-    POP_TOP cannot fail. Everything else, other interpreters too, counts as not on purpose: a message
-    that comes twice is better than one that is lost.
+    those that only take something off the stack cannot fail. Everything else, other interpreters too,
+    counts as not on purpose: a message that comes twice is better than one that is lost.
     """
     if frame is None or sys.implementation.name != "cpython" or frame.f_lasti < 0:
         return False
-    return frame.f_code.co_code[frame.f_lasti] == _POP_TOP
+    return frame.f_code.co_code[frame.f_lasti] in _LEAVING

@@ -72,7 +72,7 @@ def make_handler(
                 failed = await function(argument)
             else:
                 loop = asyncio.get_running_loop()
-                failed = await loop.run_in_executor(executor, function, argument)
+                failed = await loop.run_in_executor(executor, _call, function, argument)
         except RetryLater as wish:
             return Outcome(messages, wish.level, wish.suspend_ms, wish)
         except Exception as error:
@@ -81,6 +81,14 @@ def make_handler(
         return Outcome(_failed(failed, messages) if batch else ())
 
     return handle
+
+
+def _call(function: UserFunction, argument: Any) -> Any:
+    try:
+        return function(argument)
+    except (SystemExit, KeyboardInterrupt) as wish:
+        # These would end the event loop, with all clients of the process on it.
+        raise RuntimeError(f"the handler wanted to end the program: {wish!r}") from wish
 
 
 def _failed(returned: object, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:

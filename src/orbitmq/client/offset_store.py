@@ -24,7 +24,14 @@ import msgspec
 
 from orbitmq.client.broker_api import BrokerApi
 from orbitmq.client.route_cache import RouteCache
-from orbitmq.errors import FieldError, ResponseError, StateFileError, UnreachableError, WireError
+from orbitmq.errors import (
+    FieldError,
+    ResponseError,
+    StateFileError,
+    StoreError,
+    UnreachableError,
+    WireError,
+)
 from orbitmq.files.disk import Disk
 from orbitmq.files.replace import bak_path, read_whole, replace_file
 from orbitmq.wire.bodies import dialect
@@ -176,8 +183,11 @@ class LocalOffsets(_Memory):
                 return
             changes = {queue: self._offsets[queue] for queue in chosen if queue in self._offsets}
             table = {**self._stored, **changes}
-            data = format_offsets(table).encode("utf-8")
-            await asyncio.to_thread(self._write, data)
+            try:
+                await asyncio.to_thread(self._write, format_offsets(table).encode("utf-8"))
+            except StoreError as failure:
+                _log.warning("offsets not stored: %s", failure)
+                return
             self._stored = table
             self._changed -= {q for q, offset in changes.items() if self._offsets.get(q) == offset}
 

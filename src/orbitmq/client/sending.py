@@ -53,6 +53,9 @@ RETRY_CODES: Final = frozenset(
 )
 """Answers after which another broker may do better."""
 
+_RETRY_MS_MIN: Final = 10
+"""A try that nobody can wait for would only leave a second copy of the message."""
+
 QueueSelector = Callable[[PublishRoute], MessageQueue]
 
 
@@ -158,7 +161,8 @@ class Sending:
             last_broker = None if self._queue is None else self._queue.broker_name
             self._queue = engine.chooser.choose(route, last_broker)
         self._started_ms = engine.clock.monotonic_ms()
-        if self._started_ms >= self._until_ms:
+        needed_ms = 0 if self._tries == 1 else _RETRY_MS_MIN
+        if self._started_ms + needed_ms >= self._until_ms:
             self._give_up()
             return
         address = engine.routes.primary(self._queue.broker_name)

@@ -1,10 +1,15 @@
 """Where a consumer begins to read a queue (RocketMQ: computePullFromWhere)."""
 
+from typing import Final
+
 from orbitmq.client.consumer_config import StartFrom
 from orbitmq.client.consumer_context import ConsumerContext
 from orbitmq.client.offset_store import NO_OFFSET
 from orbitmq.message import RETRY_PREFIX
+from orbitmq.units import MINUTE_MS
 from orbitmq.wire.bodies.message_queue import MessageQueue
+
+_LOOK_BACK_MS: Final = 30 * MINUTE_MS
 
 
 async def start_offset(context: ConsumerContext, queue: MessageQueue) -> int:
@@ -23,4 +28,8 @@ async def start_offset(context: ConsumerContext, queue: MessageQueue) -> int:
         case StartFrom.TIMESTAMP:
             if is_retry:
                 return await brokers.max_offset(address, queue)
-            return await brokers.search_offset(address, queue, context.config.start_time_ms)
+            return await brokers.search_offset(address, queue, _start_ms(context))
+
+
+def _start_ms(context: ConsumerContext) -> int:
+    return context.config.start_ms or context.core.clock.now_ms() - _LOOK_BACK_MS

@@ -9,18 +9,18 @@ at | size | type | field                 | RocketMQ name       | meaning
 24 |    8 | i64  | master_flushed_offset | masterFlushedOffset | since 5.0
 32 |    8 | i64  | confirm_offset        | confirmPhyOffset    | since 5.1.1; 0 does not mean "nothing"
 
-Layout of EXTENSION, 44 bytes from byte 1024 on, OrbitMQ's own:
+Layout of EXTENSION, 44 bytes from byte 256 on, OrbitMQ's own:
 
 at | size | type  | field             | RocketMQ name | meaning
  0 |    8 | bytes | magic             |               | the characters `ORBITMQ1`
  8 |    8 | i64   | generation        |               | of the snapshot that was written before
 16 |    8 | i64   | dispatched_offset |               | queues and index are on disk up to here
 24 |    8 | i64   | log_end           |               | written offset known at that moment
-32 |    8 | i64   | reserved          |               | 0
+32 |    8 | i64   | own_from          |               | all records from this log offset on are OrbitMQ's
 40 |    4 | u32   | crc               |               | CRC-32 of FIELDS and the 40 bytes before it
 
 RocketMQ rewrites FIELDS and leaves the rest alone, so a right CRC proves that nobody but OrbitMQ wrote
-the store since.
+the store since. Both lie in one sector of 512 bytes, so a power cut does not part them.
 """
 
 import struct
@@ -36,7 +36,7 @@ FIELDS: Final = struct.Struct(">qqqqq")
 assert FIELDS.size == 40
 EXTENSION: Final = struct.Struct(">8sqqqqI")
 assert EXTENSION.size == 44
-EXTENSION_AT: Final = 1024
+EXTENSION_AT: Final = 256
 EXTENSION_MAGIC: Final = b"ORBITMQ1"
 
 _CRC_BYTES: Final = 4
@@ -51,6 +51,7 @@ class Extension:
     generation: int
     dispatched_offset: int
     log_end: int
+    own_from: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,14 @@ def encode(checkpoint: Checkpoint) -> bytes:
 def _encode_extension(fields: bytes, extension: Extension | None) -> bytes:
     if extension is None:
         return _ABSENT
-    numbers = (extension.generation, extension.dispatched_offset, extension.log_end, 0)
-    unsigned = EXTENSION.pack(EXTENSION_MAGIC, *numbers, 0)[:-_CRC_BYTES]
+    unsigned = EXTENSION.pack(
+        EXTENSION_MAGIC,
+        extension.generation,
+        extension.dispatched_offset,
+        extension.log_end,
+        extension.own_from,
+        0,
+    )[:-_CRC_BYTES]
     return unsigned + full_crc32(fields + unsigned).to_bytes(_CRC_BYTES, "big")
 
 
@@ -111,10 +118,12 @@ def decode(page: Any) -> Checkpoint:
 
 
 def _decode_extension(page: Any) -> Extension | None:
-    magic, generation, dispatched, log_end, _, crc = EXTENSION.unpack_from(page, EXTENSION_AT)
+    magic, generation, dispatched, log_end, own_from, crc = EXTENSION.unpack_from(
+        page, EXTENSION_AT
+    )
     if magic != EXTENSION_MAGIC:
         return None
     crc_at = EXTENSION_AT + EXTENSION.size - _CRC_BYTES
     if full_crc32(bytes(page[: FIELDS.size]) + bytes(page[EXTENSION_AT:crc_at])) != crc:
         return None
-    return Extension(generation, dispatched, log_end)
+    return Extension(generation, dispatched, log_end, own_from)

@@ -1,6 +1,7 @@
 """A listening socket and the connections that came through it."""
 
 import asyncio
+import os
 import logging
 
 from orbitmq.errors import UnreachableError
@@ -41,7 +42,7 @@ class Server:
             )
         except OSError as cause:
             step = "Choose another port, or end the program that has it."
-            what = f"cannot listen: {cause.strerror or cause}"
+            what = f"cannot listen: {os.strerror(cause.errno) if cause.errno else cause}"
             raise UnreachableError(f"{host}:{port}", what, step) from cause
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
         self._schedule_sweep(loop)

@@ -51,7 +51,7 @@ class Background:
         )
         self._checkpoint_at_ms = now_ms + CHECKPOINT_INTERVAL_MS
         self._kernel_thread: threading.Thread | None = None
-        self._kernel_lock = threading.Lock()  # kernels are not changed while the store is closed
+        self._kernel_lock = threading.RLock()  # kernels are not changed while the store is closed
         self._flush_service = self._service("flush", self._flush.run, config.flush_interval_ms)
         self._commit_service = self._service("commit", self._commit.run, config.commit_interval_ms)
         self._queue_service = self._service(
@@ -61,6 +61,7 @@ class Background:
         # What an append has to wake, decided once.
         wakes_flush = config.sync_flush or config.wake_flush_on_append or not config.flush_timed
         self._wakes_flush = wakes_flush
+        self._shown_by_flush = parts.log.follows_flush
         self._wakes_commit = config.transient_pool and config.wake_commit_on_append
 
     def _service(self, name: str, act: Callable[[], None], interval_ms: float) -> Service:
@@ -80,11 +81,10 @@ class Background:
         for service in self._services():
             service.start()
         self._parts.dispatch.start()
-        if self._parts.kernels.name == "plain":
-            self._kernel_thread = threading.Thread(
-                target=self._load_kernels, name="orbitmq-kernels", daemon=True
-            )
-            self._kernel_thread.start()
+        if self._config.plain_records:
+            self._parts.dispatch.call_after(self._config.plain_records, self._start_kernels)
+        else:
+            self._start_kernels()
 
     def stop(self) -> None:
         """End all threads but dispatch and the allocator, which have their own order."""
@@ -96,8 +96,19 @@ class Background:
             service.stop()
 
     def wait_kernels(self) -> None:
+        self._start_kernels()
         if self._kernel_thread is not None:
             self._kernel_thread.join()
+
+    def _start_kernels(self) -> None:
+        """Load the compiled kernels in a thread, unless they are in use or on their way."""
+        with self._kernel_lock:
+            if not self._running or self._kernel_thread or self._parts.kernels.name != "plain":
+                return
+            self._kernel_thread = threading.Thread(
+                target=self._load_kernels, name="orbitmq-kernels", daemon=True
+            )
+            self._kernel_thread.start()
 
     def _load_kernels(self) -> None:
         # Importing the compiler takes most of a second; the plain kernels serve meanwhile.
@@ -120,7 +131,8 @@ class Background:
 
     def appended(self) -> None:
         """Say that the log has grown."""
-        self._parts.dispatch.notify()
+        if not self._shown_by_flush:  # else the flush tells dispatch, and now it would see nothing
+            self._parts.dispatch.notify()
         if self._wakes_flush:
             self._flush_service.wake()
         if self._wakes_commit:

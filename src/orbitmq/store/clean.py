@@ -8,7 +8,8 @@ space   | the disk is fuller than diskMaxUsedSpaceRatio (`decide_space`)
 manual  | an operator asked; good for 20 rounds
 
 A segment goes when it was last written longer ago than the retention, or at once when the disk is
-over its forced ratio. Never the last one, and none behind one that stays. Whether somebody has consumed
+over its forced ratio. Never the last one, and none behind one that stays; none that is not flushed
+yet, and none that is not dispatched yet unless space is needed at once. Whether somebody has consumed
 the messages is not asked.
 """
 
@@ -108,6 +109,16 @@ def _clamped(value: float, bounds: tuple[float, float]) -> float:
     return min(max(value, bounds[0]), bounds[1])
 
 
+def sync_deletions(segments: SegmentList) -> None:
+    """Make the deletion of segments durable.
+
+    Before queues and index follow: a power cut must not bring back segments that they have left behind.
+    """
+    for directory in segments.layout.commit_log_directories:
+        if directory.exists():
+            segments.disk.sync_directory(directory)
+
+
 class Cleaner:
     """Deletes segments and lets queues and index follow. `tick` and `run_round` belong to one thread."""
 
@@ -121,10 +132,12 @@ class Cleaner:
         clock: Clock,
         ratio: DiskRatio = disk_ratio,
         followers: Sequence[Follower] = (),
+        dispatched_offset: Callable[[], int] | None = None,
     ) -> None:
         self._config, self._segments = config, segments
         self._flags, self._counters, self._clock = flags, counters, clock
         self._ratio, self._followers = ratio, tuple(followers)
+        self._dispatched_offset = dispatched_offset
         now_ms = clock.monotonic_ms()
         self._next_ms = now_ms + config.clean_start_ms
         self._redelete_at_ms = now_ms + config.redelete_hanged_ms
@@ -189,7 +202,9 @@ class Cleaner:
         while deleted < self._config.delete_batch_max and len(self._segments) > 1:
             first = self._segments.first
             assert first is not None
-            if not immediate and not self._has_expired(first):
+            if first.flushed < first.size:
+                break  # it is or will be flushed: that must find its file
+            if not immediate and not (self._is_dispatched(first) and self._has_expired(first)):
                 break
             if deleted:
                 self._clock.sleep(self._config.delete_pause_ms)
@@ -200,6 +215,11 @@ class Cleaner:
             deleted += 1
             self._counters.deleted_segments += 1
         return deleted
+
+    def _is_dispatched(self, segment: MappedFile) -> bool:
+        """Tell whether queues know what it holds; else their offsets would have a hole."""
+        dispatched = self._dispatched_offset
+        return dispatched is None or segment.end_offset <= dispatched()
 
     def _has_expired(self, segment: MappedFile) -> bool:
         try:
@@ -225,10 +245,7 @@ class Cleaner:
         min_offset = self._segments.min_offset
         if min_offset <= self._followed_offset:
             return
-        # First of all: a power cut must not bring back segments that queues and index have left behind.
-        for directory in self._segments.layout.commit_log_directories:
-            if directory.exists():
-                self._segments.disk.sync_directory(directory)
+        sync_deletions(self._segments)
         for follower in self._followers:
             follower(min_offset)
         self._followed_offset = min_offset

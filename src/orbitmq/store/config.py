@@ -103,6 +103,10 @@ class StoreConfig:
     queue_flush_thorough_ms: int = 60 * SECOND_MS  # flushConsumeQueueThoroughInterval
     read_uncommitted: bool = False  # readUnCommitted
 
+    # Kernels. The compiled ones take most of a second and 90 MB to load.
+    plain_records: int = 0  # ours: they are loaded after so many dispatched records; 0: at once
+    plain_recovery_bytes: int = 2 * MiB  # ours: and for a recovery that reads more than this
+
     # Recovery.
     check_crc_on_recover: bool = True  # checkCRCOnRecover
     force_property_crc: bool = False  # forceVerifyPropCRC
@@ -178,6 +182,13 @@ class StoreConfig:
             index_items=self.index_items,
         )
 
+    def properties(self) -> dict[str, str]:
+        """Return everything as broker.conf keys and texts; `from_settings` would make the same of it."""
+        written = {key: _written(key, getattr(self, name)) for key, (name, _) in _KEYS.items()}
+        paths = self.commit_log_paths or (self.root / "commitlog",)
+        written["storePathCommitLog"] = ",".join(map(str, paths))
+        return {"storePathRootDir": str(self.root), **written}
+
     @property
     def sync_flush(self) -> bool:
         return self.flush_mode is FlushMode.SYNC
@@ -234,6 +245,29 @@ def _hours_ms(text: str) -> int:
 
 def _clamped_per_cent(text: str) -> int:
     return min(max(int(text), 10), 95)
+
+
+def _written(key: str, value: Any) -> str:
+    """Return a value as broker.conf has it."""
+    match key:
+        case "fileReservedTime":
+            return str(value // HOUR_MS)
+        case "deleteWhen":
+            return ";".join(f"{hour:02}" for hour in value)
+        case "messageDelayLevel":
+            return " ".join(map(_delay_text, value[1:]))
+        case "readOnlyCommitLogStorePaths":
+            return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+def _delay_text(delay_ms: int) -> str:
+    for unit in ("d", "h", "m"):
+        if delay_ms and delay_ms % _UNIT_MS[unit] == 0:
+            return f"{delay_ms // _UNIT_MS[unit]}{unit}"
+    return f"{delay_ms // SECOND_MS}s"
 
 
 def _host(address: str, port: str) -> Host:

@@ -13,7 +13,8 @@ A chunk that was dispatched before changes nothing. After an error the same chun
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +28,7 @@ from orbitmq.format.cq_unit import UNIT_DTYPE
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
 from orbitmq.message import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, Property, QueueType
+from orbitmq.store.aside import Aside
 from orbitmq.store.index.index_files import IndexFiles
 from orbitmq.store.index.index_verify import IndexVerifier, IndexVerifyReport
 from orbitmq.store.queues.batch_queue import BatchQueues
@@ -54,6 +56,7 @@ class Chunk:
     items: npt.NDArray[np.void] | None = None
 
 
+QueueNumbers = npt.NDArray[np.int32]
 Extra = Callable[[Chunk], None]
 """Sees every record once, in log order, after it is in queues and index."""
 Bitmap = Callable[[Chunk, int], bytes | None]
@@ -115,6 +118,7 @@ class Dispatcher:
         self._topic_type = topic_type
         self._multi_dispatch = multi_dispatch  # enableMultiDispatch
         self._adoption: _Adoption | None = None
+        self._aside: Aside | None = None
 
     def use(self, kernels: Kernels) -> None:
         """Work with other kernels from now on."""
@@ -123,18 +127,22 @@ class Dispatcher:
             self.index.use(kernels)
             self._kernels = kernels
 
-    def apply(self, chunk: Chunk, *, verify: bool = False) -> None:
-        """Dispatch the records of a chunk; `verify` while a store is adopted."""
+    def apply(self, chunk: Chunk, *, verify: bool = False) -> list[QueueNumbers]:
+        """Dispatch the records of a chunk; `verify` while a store is adopted.
+
+        Returns the numbers of the queues that got units, in parts, with repeats.
+        """
         if not len(chunk.rows):
-            return
+            return []
         with self.lock:
             assert verify == (self._adoption is not None)
-            self._build_queues(chunk)
+            filled = self._build_queues(chunk)
             self._build_index(chunk)
             self._relieve()
             self.dispatched_ms = int(chunk.rows["store_ms"][-1])
             for dispatch in self.extra:
                 dispatch(chunk)
+        return filled
 
     def _relieve(self) -> None:
         if self.ext is not None:
@@ -144,18 +152,21 @@ class Dispatcher:
 
     # --- queues ---
 
-    def _build_queues(self, chunk: Chunk) -> None:
+    def _build_queues(self, chunk: Chunk) -> list[QueueNumbers]:
+        filled: list[QueueNumbers] = []
         numbers = self._numbers(chunk)
         if not self._names.all_simple:
-            numbers = self._split_off_batches(chunk, numbers)
+            numbers = self._split_off_batches(chunk, numbers, filled)
         packed = self._kernels.pack_units(chunk.rows, numbers)
         verify = self._adoption is not None
         self.queues.apply(packed, verify=verify, replace=self._replace(chunk, packed))
         if self._multi_dispatch:
             for row in np.flatnonzero(chunk.rows["marks"] & Mark.MULTI_DISPATCH).tolist():
-                self._dispatch_to_many(chunk, row)
+                filled.append(np.array(self._dispatch_to_many(chunk, row), dtype=np.int32))
+        filled.append(packed.runs["queue_no"])
+        return filled
 
-    def _numbers(self, chunk: Chunk) -> npt.NDArray[np.int32]:
+    def _numbers(self, chunk: Chunk) -> QueueNumbers:
         """Return the queue number of each row; queues that were not known are added."""
         rows = chunk.rows
         numbers = self._names.table.resolve(chunk.buffer, rows)
@@ -177,14 +188,16 @@ class Dispatcher:
         return self._names.add_raw(topic, queue_id, BATCH if kind is QueueType.BATCH else SIMPLE)
 
     def _split_off_batches(
-        self, chunk: Chunk, numbers: npt.NDArray[np.int32]
-    ) -> npt.NDArray[np.int32]:
+        self, chunk: Chunk, numbers: QueueNumbers, filled: list[QueueNumbers]
+    ) -> QueueNumbers:
         """Hand rows of BatchCQ topics to their queues; return the numbers of the others."""
         kinds = self._names.kinds[numbers]
         simple = np.where((numbers >= 0) & (kinds == SIMPLE), numbers, -1).astype(np.int32)
         has_unit = chunk.rows["marks"] & Mark.NO_UNIT == 0
-        for row in np.flatnonzero((numbers >= 0) & (kinds == BATCH) & has_unit).tolist():
+        batch_rows = np.flatnonzero((numbers >= 0) & (kinds == BATCH) & has_unit)
+        for row in batch_rows.tolist():
             self._put_batch(chunk.rows[row], int(numbers[row]))
+        filled.append(numbers[batch_rows])
         return simple
 
     def _put_batch(self, row: np.void, number: int) -> None:
@@ -226,19 +239,20 @@ class Dispatcher:
 
         return note if adoption is not None else replace
 
-    def _dispatch_to_many(self, chunk: Chunk, row: int) -> None:
-        """Add the units of a light message queue record."""
+    def _dispatch_to_many(self, chunk: Chunk, row: int) -> list[int]:
+        """Add the units of a light message queue record; return the numbers of the queues."""
         record = chunk.rows[row]
         topic = _topic(chunk, row).decode("utf-8", "replace")
         if topic == SCHEDULE_TOPIC or topic.startswith((RETRY_PREFIX, _SYSTEM_TOPIC_PREFIX)):
-            return
+            return []
         start = int(record["properties_at"])
         raw = chunk.buffer[start : start + int(record["properties_length"])].tobytes()
         names = (find_property(raw, Property.MULTI_DISPATCH) or "").split(",")
         offsets = (find_property(raw, Property.MULTI_QUEUE_OFFSET) or "").split(",")
         if len(names) != len(offsets) or not all(text.isdecimal() for text in offsets):
             log.error("record at %d: names and offsets of its queues differ", record["log_offset"])
-            return
+            return []
+        filled: list[int] = []
         for name, offset in zip(names, offsets, strict=True):
             if "/" in name:
                 continue
@@ -247,12 +261,20 @@ class Dispatcher:
             if self._names.kind(number) == SIMPLE:
                 place = int(record["log_offset"]), int(record["size"]), int(record["tag_hash"])
                 self.queues.put_unit(number, int(offset), *place)
+                filled.append(number)
+        return filled
 
     # --- index ---
 
     def _build_index(self, chunk: Chunk) -> None:
         if not self.index.enabled or not chunk.rows["key_count"].any():
             return
+        if self._aside is not None:
+            self._aside.call(self._index_chunk, chunk)
+        else:
+            self._index_chunk(chunk)
+
+    def _index_chunk(self, chunk: Chunk) -> None:
         items = chunk.items
         if items is None:
             items = self._kernels.index_items(chunk.buffer, chunk.rows)
@@ -261,6 +283,23 @@ class Dispatcher:
             adoption.index.take(items)
         else:
             self.index.insert(items)
+
+    @contextmanager
+    def index_aside(self) -> Iterator[None]:
+        """Let a thread of its own fill the index meanwhile, if that helps; at the end it is complete.
+
+        For recovery and rebuild, where one thread has to put in order what all cores scan. Nobody may
+        look at the index meanwhile, and an error of it may come late.
+        """
+        if self._kernels.name != "compiled":  # the plain ones hold the interpreter's lock
+            yield
+            return
+        with Aside("index") as aside:
+            self._aside = aside
+            try:
+                yield
+            finally:
+                self._aside = None
 
     # --- topics that go away ---
 

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import numpy as np
+
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import StoreError
 from orbitmq.format.columns import ScanOptions, ScanResult, Stop
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.dispatch import Chunk, Dispatcher
+from orbitmq.store.dispatch import Chunk, Dispatcher, QueueNumbers
+from orbitmq.store.listeners import tell
 from orbitmq.store.log.log_reader import LogRange, LogReader
 from orbitmq.units import SECOND_MS, MiB
 
@@ -18,10 +21,14 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 4 * MiB
 LINGER_MS: Final = 1
-"""After waking up, so long is waited for more: one kernel call for many appends."""
+"""So far apart are two rounds at least: one kernel call for many appends, and no wait for a lone one."""
 RETRY_MS: Final = 1 * SECOND_MS
 RETRIES: Final = 30
 """So often a failed round is tried again before the store is told (as RocketMQ does)."""
+
+
+OnDispatched = Callable[[QueueNumbers], None]
+"""Told after each chunk which queues have grown; each number once, in rising order."""
 
 
 class DispatchService:
@@ -46,6 +53,9 @@ class DispatchService:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._chunk_bytes = chunk_bytes
         self._on_error = on_error
+        self.on_dispatched: list[OnDispatched] = []
+        self._records = 0  # dispatched since the start
+        self._call_at: tuple[int, Callable[[], None]] | None = None
         self._running = threading.Lock()  # held by the one who dispatches
         self._offset = start
         self._progress = threading.Condition()  # told whenever `_offset` has moved
@@ -67,6 +77,10 @@ class DispatchService:
         with self._running:
             self._kernels = kernels
             self._dispatcher.use(kernels)
+
+    def call_after(self, records: int, act: Callable[[], None]) -> None:
+        """Call `act` once, in the dispatching thread, when so many records were dispatched."""
+        self._call_at = records, act
 
     def dispatch_now(self) -> int:
         """Dispatch everything that is visible now, in the caller's thread; return how many records."""
@@ -99,10 +113,26 @@ class DispatchService:
             if start + size >= end:
                 return None  # a record that is only half visible
             size *= 2
+        filled: list[QueueNumbers] = []
         if len(result.rows):
-            self._dispatcher.apply(Chunk(stretch.segment, result.rows))
+            filled = self._dispatcher.apply(Chunk(stretch.segment, result.rows))
         self._move_to(more)
+        if self.on_dispatched and filled:
+            self._tell(filled)
+        self._count(len(result.rows))
         return len(result.rows)
+
+    def _count(self, records: int) -> None:
+        self._records += records
+        if self._call_at is not None and self._records >= self._call_at[0]:
+            act = self._call_at[1]
+            self._call_at = None
+            act()
+
+    def _tell(self, filled: list[QueueNumbers]) -> None:
+        numbers = np.unique(np.concatenate(filled)).astype(np.int32, copy=False)
+        if len(numbers):
+            tell(self.on_dispatched, numbers)
 
     def _range(self, start: int, end: int) -> LogRange | None:
         for base_offset, segment, first, last in self._log.iter_ranges(start, end):
@@ -181,14 +211,17 @@ class DispatchService:
 
     def _run(self) -> None:
         failures = 0
+        last_ms = 0.0
         while True:
             self._clock.wait(self._wake, 1 * SECOND_MS)
+            linger_ms = last_ms + LINGER_MS - self._clock.monotonic_ms()
+            if linger_ms > 0:
+                self._clock.wait(self._stopping, linger_ms)
             self._wake.clear()
             stopping = self._stopping.is_set()
-            if not stopping and self._offset < self._log.visible_offset():
-                self._clock.wait(self._stopping, LINGER_MS)
             before = self._offset
             failures = 0 if self._try_round() else failures + 1
+            last_ms = self._clock.monotonic_ms()
             if stopping and (failures or self.behind_bytes == 0 or self._offset == before):
                 return
             if failures:

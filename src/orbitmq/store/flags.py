@@ -11,10 +11,12 @@ bit | RocketMQ name          | set when
 """
 
 import threading
+from collections.abc import Callable
 from enum import IntFlag
 from typing import Final
 
 from orbitmq.errors import StoreError
+from orbitmq.store.listeners import tell
 
 
 class Flag(IntFlag):
@@ -53,6 +55,7 @@ class RunningFlags:
         self.bits = Flag(0)
         self.writable = True
         self.failure: StoreError | None = None
+        self.on_failure: list[Callable[[], None]] = []  # called once, after appends are refused
         self._lock = threading.Lock()  # guards bits and writable together
 
     def set(self, flag: Flag) -> None:
@@ -68,9 +71,12 @@ class RunningFlags:
         pages, so a second sync that succeeds proves nothing.
         """
         with self._lock:
-            if self.failure is None:
+            is_first = self.failure is None
+            if is_first:
                 self.failure = error
         self.set(flag)
+        if is_first:
+            tell(self.on_failure)
 
     @property
     def readable(self) -> bool:

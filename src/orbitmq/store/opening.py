@@ -19,7 +19,7 @@ from orbitmq.format import kernels as kernel_sets
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
 from orbitmq.store.checkpoint import CheckpointFile
-from orbitmq.store.clean import Cleaner, DiskRatio
+from orbitmq.store.clean import Cleaner, DiskRatio, sync_deletions
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher, Extra
 from orbitmq.store.dispatch_service import DispatchService
@@ -79,7 +79,7 @@ class StoreParts:
 def open_parts(around: Surroundings) -> StoreParts:
     """Open a store's files and recover. On an error everything is closed again and the lock is free."""
     layout, disk = around.layout, around.disk
-    disk.make_directory(layout.root)
+    _make_root(layout, disk)
     lock = StoreLock(disk, layout.lock, abort=layout.abort).acquire()
     files = FileCache(disk)
     try:
@@ -115,9 +115,16 @@ class _Opening:
         dispatch = self._dispatch(log, dispatcher, report)
         flusher = LogFlusher(log, flags=self._flags, counters=self._counters, clock=self._clock)
         queue_flusher = self._queue_flusher(log, dispatch, dispatcher, checkpoint, snapshot)
-        queue_flusher.generation = report.generation
-        if report.adopted or report.records or report.changed_log:
-            # So that a crash right after this does not mean reading all of it again.
+        queue_flusher.generation, queue_flusher.own_from = report.generation, report.own_from
+        if log.min_offset > 0 and (report.adopted or not report.clean):
+            # Killed between deleting segments and what led to them. A Java broker looks for a queue's
+            # min offset in its first file only, so files that only lead to deleted segments must go.
+            sync_deletions(log.segments)
+            _follow_the_log(dispatcher, log.min_offset)
+        is_new = checkpoint.value.extension is None
+        if is_new or report.adopted or report.records or report.changed_log:
+            # So that a crash right after this does not mean reading all of it again; and that what is
+            # torn then is known to be ours.
             checkpoint.update(physic_ms=max(0, report.last_store_ms))
             queue_flusher.flush_all()
         return StoreParts(
@@ -131,7 +138,7 @@ class _Opening:
             flusher=flusher,
             queue_flusher=queue_flusher,
             checkpoint=checkpoint,
-            cleaner=self._cleaner(log, dispatcher),
+            cleaner=self._cleaner(log, dispatcher, dispatch),
             kernels=self._kernels,
             report=report,
         )
@@ -167,6 +174,7 @@ class _Opening:
             clock=self._clock,
             kernels=self._kernels,
             fast_kernels=self._load_fast_kernels,
+            plain_bytes=config.plain_recovery_bytes,
             scan=ScanOptions(
                 check_crc=config.check_crc_on_recover,
                 check_property_crc=config.force_property_crc,
@@ -243,34 +251,49 @@ class _Opening:
             ),
         )
 
-    def _cleaner(self, log: CommitLog, dispatcher: Dispatcher) -> Cleaner:
+    def _cleaner(
+        self, log: CommitLog, dispatcher: Dispatcher, dispatch: DispatchService
+    ) -> Cleaner:
+        config, clock = self._config, self._clock
+
+        def follow(log_min: int) -> None:
+            pause_ms = config.queue_delete_pause_ms
+            _follow_the_log(dispatcher, log_min, lambda: clock.sleep(pause_ms))
+
         return Cleaner(
-            self._config,
+            config,
             log.segments,
             flags=self._flags,
             counters=self._counters,
-            clock=self._clock,
+            clock=clock,
             ratio=self._around.disk_ratio,
-            followers=[_queue_follower(dispatcher, self._config, self._clock)],
+            followers=[follow],
+            dispatched_offset=lambda: dispatch.dispatched_offset,
         )
 
 
-def _queue_follower(
-    dispatcher: Dispatcher, config: StoreConfig, clock: Clock
-) -> Callable[[int], None]:
-    def follow(log_min: int) -> None:
-        delete_before(dispatcher.queues, log_min, lambda: clock.sleep(config.queue_delete_pause_ms))
-        dispatcher.batch_queues.delete_before(log_min)
-        if dispatcher.ext is not None:
-            trim_ext(dispatcher.ext, dispatcher.queues)
-        dispatcher.index.delete_before(log_min)
-
-    return follow
+def _follow_the_log(
+    dispatcher: Dispatcher, log_min: int, pause: Callable[[], None] | None = None
+) -> None:
+    """Delete the files of queues and index that lead only to segments that are gone."""
+    delete_before(dispatcher.queues, log_min, pause)
+    dispatcher.batch_queues.delete_before(log_min)
+    if dispatcher.ext is not None:
+        trim_ext(dispatcher.ext, dispatcher.queues)
+    dispatcher.index.delete_before(log_min)
 
 
 def _bug(layout: StoreLayout, error: Exception) -> StoreError:
     step = "Restart; if it comes again, run `orbitmq store check` and report this."
     return StoreError(layout.root, f"dispatch failed: {error!r}", step)
+
+
+def _make_root(layout: StoreLayout, disk: Disk) -> None:
+    """Make the store's directory if there is none; a power cut does not take it away again."""
+    missing = [path for path in (layout.root, *layout.root.parents) if not path.exists()]
+    disk.make_directory(layout.root)
+    for path in missing:
+        disk.sync_directory(path.parent)
 
 
 def _write_abort(layout: StoreLayout, disk: Disk) -> None:

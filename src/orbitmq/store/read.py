@@ -122,6 +122,10 @@ class QueueReader:
         reading = _Reading(self, number, is_batch, offset, low, high)
         return reading.run(max_count, max(max_bytes, TOTAL_BYTES_LEAST), filter)
 
+    def is_in_memory(self, log_offset: int) -> bool:
+        """Tell whether a record there is taken to be in the page cache: near enough to the log's end."""
+        return self._log.visible_offset() - log_offset <= self._recent_bytes
+
 
 def _outside(offset: int, low: int, high: int) -> GetResult | None:
     """Return the answer to an offset that the queue does not have."""

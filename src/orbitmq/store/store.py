@@ -5,41 +5,26 @@ with MessageStore.open(StoreConfig(root=Path("store"))) as store:
 """
 
 import logging
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from orbitmq.clock import Clock, SystemClock
-from orbitmq.errors import FormatError, StoreClosedError, StoreError
+from orbitmq.errors import StoreError
 from orbitmq.files.disk import Disk
-from orbitmq.format.message_id import decode_offset_id
-from orbitmq.format.record import Record, decode_record
-from orbitmq.message import (
-    AppendRequest,
-    AppendResult,
-    AppendStatus,
-    Boundary,
-    GetStatus,
-    Property,
-)
+from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
 from orbitmq.store.background import Background
 from orbitmq.store.clean import DiskRatio, disk_ratio
 from orbitmq.store.closing import Closing
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Extra
+from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
-from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX, KeyQuery
 from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.flush import GroupCommit
 from orbitmq.store.opening import StoreParts, Surroundings, open_parts
-from orbitmq.store.queues.batch_queue import BatchQueues
-from orbitmq.store.queues.batch_time_search import batch_offset_by_time
-from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.time_search import offset_by_time
-from orbitmq.store.read import TOTAL_BYTES_MAX, GetResult, QueueReader, ReadLimits
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.statistics import StoreStatistics, snapshot
-from orbitmq.store.tag_filter import MessageFilter, TagFilter
+from orbitmq.store.store_reads import StoreReads
 from orbitmq.units import SECOND_MS
 
 _log = logging.getLogger(__name__)
@@ -47,34 +32,25 @@ _log = logging.getLogger(__name__)
 _NO_WAIT = f"{Property.WAIT}\x01false\x02".encode()
 
 
-class MessageStore:
+class MessageStore(StoreReads):
     """An open store. Any thread may use it; `close` ends it."""
 
     def __init__(self, around: Surroundings, parts: StoreParts, *, background: bool) -> None:
         """Use `MessageStore.open`."""
         config = around.config
-        self.config = config
-        self._around, self._parts = around, parts
+        super().__init__(config, parts)
+        self._around = around
         self._clock = around.clock
-        self._log, self._dispatch, self._flusher = parts.log, parts.dispatch, parts.flusher
-        self._counters = parts.counters
+        self._dispatch, self._flusher = parts.dispatch, parts.flusher
         self._opened_ms = self._clock.monotonic_ms()
-        self._closed = False
         self._waits = config.sync_flush
         self._group = GroupCommit(parts.flusher, self._clock, config.sync_flush_timeout_ms)
-        self._reader = QueueReader(
-            parts.dispatcher.queues,
-            parts.dispatcher.batch_queues,
-            parts.log,
-            ext=parts.dispatcher.ext,
-            limits=_read_limits(config),
-        )
-        self._query = KeyQuery(parts.dispatcher.index, parts.log, count_max=config.query_count_max)
         self._background = Background(config, parts, self._clock)
         self._in_background = background
         self._append_one = parts.log.append_one
         self._appended = self._background.appended
-        parts.flusher.on_flushed = parts.flusher.on_committed = self._dispatch.notify
+        parts.flusher.on_committed = self._dispatch.notify
+        parts.flusher.on_flushed.append(self._dispatch.notify)
         if background:
             self._background.start()
 
@@ -165,111 +141,59 @@ class MessageStore:
             for result in results
         ]
 
+    # Appending for those who must not wait for the disk, an event loop for example
+
+    def append_nowait(self, request: AppendRequest) -> AppendResult:
+        """Append one message and do not wait for the disk, whatever the flush mode.
+
+        With sync flush PUT_OK only means "written": it is safe when `flushed_offset` has reached its
+        end, and `on_flushed` tells when to look. The flush thread syncs at once, one sync for all who
+        wait. Only a new segment that is not ready yet can hold this up.
+        """
+        result = self._append_one(request)
+        self._appended()
+        return result
+
+    def append_many_nowait(self, requests: Sequence[AppendRequest]) -> list[AppendResult]:
+        """Append like `append_many`, and like `append_nowait` do not wait for the disk."""
+        results = self._log.append_many(requests)
+        self._appended()
+        return results
+
+    def append_client_batch_nowait(self, request: AppendRequest) -> list[AppendResult]:
+        """Append like `append_client_batch`, and like `append_nowait` do not wait for the disk."""
+        results = self._log.append_client_batch(request)
+        self._appended()
+        return results
+
+    def prepare(self) -> None:
+        """Have the first segment of a new store made in the background, for an append that must not wait."""
+        self._require_open()
+        self._log.prepare()
+
+    def on_flushed(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called whenever `flushed_offset` has moved, and when the store has failed.
+
+        It runs in the thread that flushed, mostly the flush thread, and must be quick: hand over to
+        your own thread, compare `flushed_offset` with what waits there, and look at `failure`.
+        """
+        self._flusher.on_flushed.append(callback)
+        self.flags.on_failure.append(callback)
+
+    def on_dispatched(self, callback: OnDispatched) -> None:
+        """Have `callback` called after each dispatched chunk with the numbers of the queues that grew.
+
+        It runs in the dispatching thread and must be quick. See `queue_number`; what was dispatched
+        can be read when it is called.
+        """
+        self._dispatch.on_dispatched.append(callback)
+
     def wait_flushed(self, log_offset: int | None = None) -> bool:
         """Make everything before the offset durable, by default all; False if the disk did not in time."""
         target = self._log.written_offset if log_offset is None else log_offset
         if self._log.flushed_offset >= target:
             return True
         return self._group.wait(target)[0] is AppendStatus.PUT_OK
-
-    # Reading
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int = 32,
-        *,
-        subscription: str | None = None,
-        message_filter: MessageFilter | None = None,
-        max_bytes: int = TOTAL_BYTES_MAX,
-    ) -> GetResult:
-        """Return messages of a queue from `offset` on.
-
-        `subscription` is a tag expression (`TagA || TagB`) that is checked by hash, as a broker does.
-        The records are views of the log: copy what is kept for longer than a moment.
-        """
-        self._require_open()
-        started = time.perf_counter_ns()
-        if message_filter is None and subscription is not None:
-            message_filter = TagFilter.parse(subscription)
-        found = self._reader.get(
-            topic, queue_id, offset, max_count, max_bytes=max_bytes, filter=message_filter
-        )
-        counters = self._counters
-        counters.get_calls += 1
-        if found.status is GetStatus.FOUND:
-            counters.get_found += 1
-            counters.got_messages += found.message_count
-            counters.got_bytes += found.total_bytes
-        else:
-            counters.get_missed += 1
-        counters.get_time.add(time.perf_counter_ns() - started)
-        return found
-
-    def record_at(self, log_offset: int) -> Record | None:
-        """Return the record that starts at this log offset, or None if none does."""
-        self._require_open()
-        raw = self._log.read_record(log_offset)
-        if raw is None or log_offset + len(raw) > self._log.visible_offset():
-            return None
-        try:
-            return decode_record(raw)
-        except FormatError:
-            return None
-
-    def by_id(self, message_id: str) -> Record | None:
-        """Return the message with this offset id (the one that the store gave it), or None.
-
-        FormatError: that is no offset id.
-        """
-        _, log_offset = decode_offset_id(message_id)
-        return self.record_at(log_offset)
-
-    def query(
-        self,
-        topic: str,
-        key: str,
-        max_count: int = COUNT_MAX,
-        begin_ms: int = 0,
-        end_ms: int = TIME_MAX,
-        *,
-        exact: bool = False,
-    ) -> list[memoryview]:
-        """Return the newest records with this key or unique key, in log order; see `KeyQuery.query`."""
-        self._require_open()
-        return self._query.query(topic, key, max_count, begin_ms, end_ms, exact=exact)
-
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first queue offset that can be read; 0 for a queue that does not exist."""
-        queues, number = self._find(topic, queue_id)
-        return queues.min_offset(number) if number >= 0 else 0
-
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset behind the last message that can be read."""
-        queues, number = self._find(topic, queue_id)
-        return queues.next_offset(number) if number >= 0 else 0
-
-    def offset_by_time(
-        self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER
-    ) -> int:
-        """Return the queue offset that a store time stands for; 0 for a queue that does not exist."""
-        dispatcher = self._parts.dispatcher
-        number = dispatcher.queues.find(topic, queue_id)
-        if number >= 0:
-            return offset_by_time(dispatcher.queues, self._log, number, time_ms, boundary)
-        number = dispatcher.batch_queues.find(topic, queue_id)
-        if number < 0:
-            return 0
-        return batch_offset_by_time(dispatcher.batch_queues, number, time_ms, boundary)
-
-    def queues(self) -> list[tuple[str, int]]:
-        """Return topic and id of every queue."""
-        self._require_open()
-        dispatcher = self._parts.dispatcher
-        numbers = [*dispatcher.queues.numbers(), *dispatcher.batch_queues.numbers()]
-        return sorted(dispatcher.queues.names.name(number) for number in numbers)
 
     # How far everything is
 
@@ -295,6 +219,11 @@ class MessageStore:
         return self._parts.flags
 
     @property
+    def failure(self) -> StoreError | None:
+        """Why the store takes no more appends until it is opened again, or None. See `flags`."""
+        return self._parts.flags.failure
+
+    @property
     def recovery_report(self) -> RecoveryReport:
         """What recovery found and did when the store was opened."""
         return self._parts.report
@@ -309,7 +238,7 @@ class MessageStore:
         return self._dispatch.wait_dispatched(target, timeout * SECOND_MS)
 
     def wait_kernels(self) -> None:
-        """Wait until the compiled kernels are in use; only for those who measure."""
+        """Load the compiled kernels if nobody has yet, and wait until they are in use."""
         self._background.wait_kernels()
 
     def statistics(self) -> StoreStatistics:
@@ -369,28 +298,3 @@ class MessageStore:
             return
         self._closed = True
         Closing(self._around, self._parts, self._background).run()
-
-    def _find(self, topic: str, queue_id: int) -> tuple[ConsumeQueues | BatchQueues, int]:
-        self._require_open()
-        dispatcher = self._parts.dispatcher
-        number = dispatcher.queues.find(topic, queue_id)
-        if number >= 0:
-            return dispatcher.queues, number
-        return dispatcher.batch_queues, dispatcher.batch_queues.find(topic, queue_id)
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise StoreClosedError(self.config.root, "the store is closed", "Open it again.")
-
-
-def _read_limits(config: StoreConfig) -> ReadLimits:
-    return ReadLimits(
-        memory_bytes=config.memory_bytes,
-        in_memory_ratio=config.in_memory_ratio,
-        bytes_in_memory=config.transfer_bytes_in_memory,
-        count_in_memory=config.transfer_count_in_memory,
-        bytes_on_disk=config.transfer_bytes_on_disk,
-        count_on_disk=config.transfer_count_on_disk,
-        filter_bytes=config.filter_bytes_max,
-        files_per_read=config.cq_files_per_read,
-    )

@@ -58,3 +58,18 @@ def test_a_delay_level_beats_a_timer(tmp_path):
         (record,) = parts.records()
         assert record.topic == SCHEDULE_TOPIC
         assert "TIMER_DELAY_SEC" not in record.property_map
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_message_that_is_due_is_not_delayed_again(tmp_path, many):
+    with LogParts(small_config(tmp_path)) as parts:
+        request = make_request(0, "Orders", 2, properties={"DELAY": "2", "TIMER_DELAY_SEC": "9"})
+        request.due = True
+        if many:
+            parts.log.append_many([request])
+        else:
+            parts.log.append_one(request)
+
+        (record,) = parts.records()
+        assert (record.topic, record.queue_id) == ("Orders", 2)
+        assert record.properties == request.properties

@@ -98,7 +98,7 @@ def test_the_flushed_position_follows_and_the_checkpoint_is_written_after_a_thor
     store.flusher.tick()
 
     page = decode_checkpoint((tmp_path / "checkpoint").read_bytes())
-    assert page.extension == Extension(1, builder.end, builder.end)
+    assert page.extension == Extension(1, builder.end, builder.end, 0)
     snapshot = store.snapshot.load()
     assert snapshot is not None
     assert (snapshot.generation, snapshot.dispatched_offset) == (1, builder.end)

@@ -172,3 +172,25 @@ def test_the_first_unit_behind_an_offset_is_found_whatever_padding_lies_between(
 
     expected = [offset for _, offset, log_offset, _ in units if log_offset >= at]
     assert found == (expected[0] if expected else world.queues.next_offset(number))
+
+
+def test_a_queue_whose_live_units_are_only_in_memory_keeps_no_dead_file(tmp_path: Path) -> None:
+    world = _world(tmp_path, {0: 20})
+    world.queues.write_out(thorough=True)
+    world.queues.apply(packed([(0, n, n * 1000, 10) for n in range(20, 23)]))
+
+    assert delete_before(world.queues, 21_000) == 2
+
+    assert _files(tmp_path, 0) == [400]
+    assert world.queues.min_offset(0) == 21
+    assert world.queues.next_offset(0) == 23
+
+
+def test_a_queue_without_live_units_keeps_its_last_file_for_its_numbering(tmp_path: Path) -> None:
+    world = _world(tmp_path, {0: 20})
+    world.queues.write_out(thorough=True)
+
+    assert delete_before(world.queues, 50_000) == 1
+
+    assert _files(tmp_path, 0) == [200]
+    assert world.queues.min_offset(0) == world.queues.next_offset(0) == 20

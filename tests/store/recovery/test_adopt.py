@@ -101,15 +101,18 @@ def test_a_killed_store_goes_on_from_its_last_snapshot(store: MessageStore, tmp_
     assert lengths == even(800)
 
 
-def test_a_store_killed_before_any_snapshot_is_read_as_a_whole(
-    store: MessageStore, tmp_path: Path
+@pytest.mark.parametrize("has_snapshot", [True, False])
+def test_a_store_killed_soon_after_its_first_start_is_read_as_a_whole(
+    store: MessageStore, tmp_path: Path, has_snapshot: bool
 ) -> None:
     fill(store, 400)
     root = killed(store, tmp_path)
+    if not has_snapshot:  # it has one from the start on
+        (root / "orbitmq.snapshot").unlink()
 
     report, lengths = reopened(root)
 
-    assert report.adopted
+    assert report.adopted == (not has_snapshot)
     assert report.records == 400
     assert lengths == even(400)
 

@@ -185,6 +185,7 @@ class SendProcessor:
         config = self._topics.get(topic)
         if (
             config is None
+            or not config.is_writable
             or topic.startswith("%")
             or config.topic_filter_type == MULTI_TAG
             or config.attributes.get(CLEANUP_POLICY) == COMPACTION

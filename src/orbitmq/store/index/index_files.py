@@ -232,10 +232,10 @@ class IndexFiles:
     ) -> list[int]:
         if header.next_item <= FIRST_ITEM:
             return []
-        if isinstance(file, OpenIndex):
-            with self.lock:
-                return file.chain(wanted, begin_ms, end_ms, room)
         try:
+            if isinstance(file, OpenIndex):
+                with self.lock:
+                    return file.chain(wanted, begin_ms, end_ms, room)
             data = self._maps.get(file.path)
         except StoreError as error:
             if is_missing(error):

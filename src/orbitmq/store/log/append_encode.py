@@ -5,6 +5,8 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
+from orbitmq.errors import FormatError
+from orbitmq.format.client_batch import decode_client_batch, encode_client_batch
 from orbitmq.format.columns import APPEND, Bytes
 from orbitmq.format.crc import CRC_MASK, full_crc32
 from orbitmq.format.kernels import Kernels
@@ -12,7 +14,14 @@ from orbitmq.format.properties import join_properties, remove_property
 from orbitmq.format.property_crc import CRC_TAIL_BYTES, crc_tail
 from orbitmq.format.record import FIXED_BY_HOSTS, MAGIC_V2
 from orbitmq.message import PROPERTIES_BYTES_MAX, AppendResult, AppendStatus, Host, Property
-from orbitmq.store.log.append_rules import Prepared, illegal, refuse
+from orbitmq.store.log.append_rules import (
+    ZEROS_MAX,
+    Prepared,
+    closed,
+    has_zeros,
+    illegal,
+    refuse,
+)
 
 
 def encode_prepared(
@@ -91,7 +100,8 @@ class ClientBatch:
         self._common = _common_row(prepared, own_host)
         self._topic = prepared.request.topic.encode()
         self._extra = prepared.properties
-        self._batch: Bytes = np.frombuffer(prepared.request.body, dtype=np.uint8)
+        batch = _with_closed_properties(prepared.request.body, self._extra)
+        self._batch: Bytes = np.frombuffer(batch, dtype=np.uint8)
         sizes = kernels.client_batch_sizes(
             self._topic, self._batch, self._extra, self._common, property_crc=property_crc
         )
@@ -114,6 +124,20 @@ class ClientBatch:
             property_crc=self._property_crc,
         )
         return out.tobytes()
+
+
+def _with_closed_properties(batch: bytes, extra: bytes) -> bytes:
+    """Return the batch with the properties of its messages as records of ours may have them."""
+    if extra and not has_zeros(batch):
+        return batch  # the extra ones stand last and are closed
+    messages = decode_client_batch(batch)
+    if any(has_zeros(message.properties) for message in messages):
+        raise FormatError(f"properties with more than {ZEROS_MAX} zero bytes in a row")
+    if extra or not any(message.properties.endswith(b"\0") for message in messages):
+        return batch
+    return encode_client_batch(
+        message._replace(properties=closed(message.properties)) for message in messages
+    )
 
 
 def _common_row(prepared: Prepared, own_host: Host) -> npt.NDArray[np.void]:

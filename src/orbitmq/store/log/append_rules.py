@@ -24,6 +24,7 @@ from orbitmq.format.record import MAGIC_V1, MAGIC_V2
 from orbitmq.message import (
     LMQ_PREFIX,
     PROPERTIES_BYTES_MAX,
+    PROPERTY_SEPARATOR,
     RETRY_PREFIX,
     RETRY_TOPIC_BYTES_MAX,
     SCHEDULE_TOPIC,
@@ -45,6 +46,10 @@ RECORD_EXTRA_BYTES: Final = 64 * 1024  # a record may exceed maxMessageSize by t
 RECORD_FIXED_BYTES: Final = (
     91  # version 1, both hosts IPv4; one more for version 2, 12 per IPv6 host
 )
+
+ZEROS_MAX: Final = 510  # in a row, in properties: recovery takes a sector of zeros for a lost one
+_ZEROS: Final = bytes(ZEROS_MAX + 1)
+_END: Final = PROPERTY_SEPARATOR.encode()
 
 _TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _TIMER_DONE: Final = "TIMER_OUT_MS"  # the broker's own mark on a message that is due
@@ -70,6 +75,19 @@ class Prepared(NamedTuple):
     advance: int  # how far the queue offset advances; 0: the record has none
     inner_batch: bool = False
     light_queues: tuple[tuple[str, int], ...] = ()
+
+
+def has_zeros(properties: bytes) -> bool:
+    """Tell whether properties hold so many zero bytes in a row that they are refused."""
+    return len(properties) > ZEROS_MAX and _ZEROS in properties
+
+
+def closed(properties: bytes) -> bytes:
+    """Return the same properties, with 0x02 at the end if that was a zero byte.
+
+    A record of ours that ends with a zero byte was torn by a power cut (`torn_records`).
+    """
+    return properties + _END if properties.endswith(b"\0") else properties
 
 
 def refuse(status: AppendStatus, reason: str) -> AppendResult:
@@ -141,7 +159,7 @@ class AppendRules:
 
     def _rewrite(self, request: AppendRequest) -> AppendRequest | AppendResult:
         raw = request.properties
-        if b"DELAY\x01" not in raw and b"TIMER_" not in raw:
+        if request.due or (b"DELAY\x01" not in raw and b"TIMER_" not in raw):
             return request
         properties = decode_properties(raw)
         level = delay_level(request, properties)
@@ -165,6 +183,9 @@ class AppendRules:
         properties = request.properties
         if config.property_crc:
             properties = ready_for_crc(properties)
+        properties = closed(properties)
+        if has_zeros(properties):
+            return illegal(f"the properties have more than {ZEROS_MAX} zero bytes in a row")
         light_queues = self._light_queues(request)
         reserved = CRC_TAIL_BYTES if config.property_crc else 0
         if len(properties) + reserved > PROPERTIES_BYTES_MAX:

@@ -22,7 +22,7 @@ from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Host, Sys
 from orbitmq.store.config import Role, StoreConfig
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.append_encode import ClientBatch, encode_prepared, unfit
-from orbitmq.store.log.append_rules import AppendRules, Prepared, illegal, refuse
+from orbitmq.store.log.append_rules import AppendRules, Prepared, has_zeros, illegal, refuse
 from orbitmq.store.log.queue_offsets import QueueOffsets, Route
 from orbitmq.store.log.write_head import PREFIX, PREFIX_BYTES, WriteHead
 from orbitmq.store.statistics import Counters
@@ -37,6 +37,7 @@ _new: Final = tuple.__new__  # a NamedTuple's own constructor takes twice as lon
 # Transaction type, IPv6 hosts, unwrap, inner batch: such messages do not take the fast path.
 _SPECIAL_FLAGS: Final = 0xFC
 _PROPERTIES_FAST_MAX: Final = 32767
+_PROPERTIES_SHORT: Final = 500  # only longer ones are looked at for length and rows of zeros
 _SAMPLE_MASK: Final = 63  # one append in 64 is timed
 _HOSTS_MAX: Final = 100_000  # remembered producers; forgotten when there are more
 _BUSY_MS_MAX: Final = 10_000_000  # a lock held for longer is no lock but a clock that was set
@@ -117,7 +118,8 @@ class Appender:
             or request.store_host is not None
             or "DELAY\x01" in names
             or "ER_" in names  # INNER_..., TIMER_...
-            or len(properties) > _PROPERTIES_FAST_MAX
+            or names.endswith("\0")
+            or (len(properties) > _PROPERTIES_SHORT and _needs_care(properties))
             or body is None
             or len(body) > self._body_max
             or not self._flags.writable
@@ -279,8 +281,12 @@ class Appender:
                     or request.store_host is not None
                     or "DELAY\x01" in names
                     or "ER_" in names
+                    or names.endswith("\0")
                     or body is None
-                    or (properties_length := len(properties)) > _PROPERTIES_FAST_MAX
+                    or (
+                        (properties_length := len(properties)) > _PROPERTIES_SHORT
+                        and _needs_care(properties)
+                    )
                     or (body_length := len(body)) > body_max
                     or position + (size := route.fixed_bytes + body_length + properties_length)
                     > limit
@@ -355,6 +361,8 @@ class Appender:
             )
         except FormatError as error:
             return [self._refused(illegal(f"the batch cannot be taken apart: {error}"))]
+        except OverflowError as error:
+            return [self._refused(unfit(error))]
         if not batch.sizes:
             return [self._refused(illegal("the batch holds no message"))]
         with self._append_lock:
@@ -459,6 +467,10 @@ class Appender:
             if len(self._hosts) >= _HOSTS_MAX:
                 self._hosts.clear()
             self._hosts[born_host] = born_host.packed()
+
+
+def _needs_care(properties: bytes) -> bool:
+    return len(properties) > _PROPERTIES_FAST_MAX or has_zeros(properties)
 
 
 def _hide_prefixes(

@@ -73,7 +73,7 @@ class CommitLog:
         self.append_many = self.appender.append_many
         self.append_client_batch = self.appender.append_client_batch
         self._config = config
-        self._follows_flush = config.sync_flush and not config.read_uncommitted
+        self.follows_flush = config.sync_flush and not config.read_uncommitted
 
     def resume(self, end_offset: int, last_store_ms: int = 0) -> None:
         """Cut the log at `end_offset`, where recovery found its end, and go on writing there."""
@@ -82,6 +82,12 @@ class CommitLog:
         if self.pool is not None and last is not None and not last.is_full:
             last.buffer = self.pool.borrow()
         self.appender.resume(end_offset, last_store_ms)
+
+    def prepare(self) -> None:
+        """Have the segment that the next record needs made ahead, if the log has none to go on in."""
+        if self.segments.last is None:
+            first = self.segments.next_base_offset(self.written_offset)
+            self.allocator.request_after(first - self.segments.segment_bytes)
 
     def close(self) -> None:
         """Refuse appends and remove the segments that were made ahead. Flushing is done before."""
@@ -112,7 +118,7 @@ class CommitLog:
 
     def visible_offset(self) -> int:
         """Return how far dispatch and readers may look: with sync flush, what is on disk."""
-        return self.flushed_offset if self._follows_flush else self.readable_end
+        return self.flushed_offset if self.follows_flush else self.readable_end
 
     @property
     def last_store_ms(self) -> int:

@@ -17,6 +17,7 @@ from orbitmq.clock import Clock
 from orbitmq.errors import StoreError, StoreFailedError
 from orbitmq.message import AppendStatus
 from orbitmq.store.flags import RunningFlags
+from orbitmq.store.listeners import tell
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.statistics import Counters
 
@@ -63,7 +64,7 @@ class LogFlusher:
         self.failure: StoreError | None = None
         self.flushed_store_ms = 0
         """Store time of a record that is on disk, as are all before it (checkpoint: physicMsgTimestamp)."""
-        self.on_flushed: Callable[[], None] | None = None
+        self.on_flushed: list[Callable[[], None]] = []  # called when the flushed offset has moved
         self.on_committed: Callable[[], None] | None = None
 
     def flush(self, least_pages: int = 0) -> int:
@@ -78,8 +79,8 @@ class LogFlusher:
             flushed = self._log.flushed_offset
             if least_pages == 0:
                 self.flushed_store_ms = max(self.flushed_store_ms, store_ms)
-        if flushed > before and self.on_flushed is not None:
-            self.on_flushed()
+        if flushed > before:
+            tell(self.on_flushed)
         return flushed
 
     def _sync_segments(self, least_pages: int) -> None:

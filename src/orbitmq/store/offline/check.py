@@ -48,6 +48,7 @@ from orbitmq.store.recovery.adopt import with_items
 from orbitmq.store.recovery.log_view import LogView, open_log
 from orbitmq.store.recovery.recovery_plan import Note, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.replay import Progress
+from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, walk
 from orbitmq.units import HOUR_MS
 
@@ -183,7 +184,7 @@ class _Check:
         result = WalkResult(log_min)
         mending = False
         keys = 0
-        for item in walk(log, log_min, self._walk_options(), result):
+        for item in walk(log, log_min, self._walk_options(checkpoint), result):
             if isinstance(item, Repair):
                 self._report_repair(item)
                 mending = True
@@ -216,10 +217,11 @@ class _Check:
         self._check_last_record(log, result)
         return result, simple.lagging + batch.lagging + index.lagging
 
-    def _walk_options(self) -> WalkOptions:
+    def _walk_options(self, checkpoint: Checkpoint | None) -> WalkOptions:
         return WalkOptions(
             kernels=self._kernels,
             scan=ScanOptions(check_crc=True, delay_ms=self._config.delay_ms),
+            whole_from=whole_from(checkpoint),
             workers=self._workers,
             progress=self._progress,
             prepare=with_items(self._kernels) if self._config.index_enabled else None,

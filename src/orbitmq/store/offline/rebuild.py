@@ -39,6 +39,7 @@ from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.recovery.recovery_plan import Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.replay import Progress
+from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, walk
 from orbitmq.store.snapshot import SnapshotFile, capture, encode_capture
 
@@ -144,16 +145,18 @@ class _Rebuild:
             options = WalkOptions(
                 kernels=self._kernels,
                 scan=ScanOptions(check_crc=True, delay_ms=self._config.delay_ms),
+                whole_from=whole_from(CheckpointFile(self._layout.checkpoint, self._disk).load()),
                 workers=self._workers,
                 progress=self._progress,
                 prepare=with_items(self._kernels) if self._config.index_enabled else None,
             )
             result = WalkResult(log.min_offset)
-            for item in walk(log, log.min_offset, options, result):
-                if isinstance(item, Repair):
-                    _require_tail(item)
-                else:
-                    dispatcher.apply(item)
+            with dispatcher.index_aside():
+                for item in walk(log, log.min_offset, options, result):
+                    if isinstance(item, Repair):
+                        _require_tail(item)
+                    else:
+                        dispatcher.apply(item)
             return result
 
     def _sync(self, dispatcher: Dispatcher) -> None:
@@ -224,7 +227,9 @@ class _Rebuild:
             physic_ms=max(result.last_store_ms, 0),
             logics_ms=max(min(result.last_store_ms, full_ms), 0),
             index_ms=dispatcher.index.full_ms,
-            extension=Extension(generation, result.end_offset, result.end_offset),
+            extension=Extension(
+                generation, result.end_offset, result.end_offset, own_from=result.end_offset
+            ),
         )
         checkpoint.write()
 

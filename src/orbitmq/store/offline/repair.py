@@ -13,6 +13,7 @@ from orbitmq.clock import Clock, SystemClock
 from orbitmq.files.disk import Disk
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.tools import config_of, locked
 from orbitmq.store.recovery.adopt import RecoveryReport
@@ -23,6 +24,7 @@ from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.recovery.queue_units import FileUnits
 from orbitmq.store.recovery.recovery_plan import Plan, WalkOptions
 from orbitmq.store.recovery.replay import Progress
+from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import plan_recovery
 from orbitmq.store.store import MessageStore
 
@@ -71,6 +73,7 @@ def repair_store(
         ),
         style=FillStyle(config.store_host, config.property_crc),
         units=FileUnits(config.layout(), disk),
+        whole_from=whole_from(CheckpointFile(config.layout().checkpoint, disk).load()),
         workers=workers,
         progress=progress,
     )

@@ -384,6 +384,7 @@ class BatchQueues:
         self.correct_min(log_min)
         deleted = 0
         for number, queue in list(self._queues.items()):
+            self._write_queue(number, queue)  # else the last file could be one that is wholly dead
             for base in list_bases(self._directory(number))[:-1]:
                 last = self.read_raw(number, base // UNIT_BYTES + self.file_units - 1, 1)
                 if len(last) and last["log_offset"][0] >= log_min:

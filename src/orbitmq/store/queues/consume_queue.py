@@ -337,20 +337,21 @@ class ConsumeQueues(UnitFiles):
 
     def _write_queues(self, numbers: Iterable[int]) -> None:
         for number in numbers:
-            with self.lock:  # one queue at a time: readers and dispatch get in between
-                self._write_queue(number)
+            self.write_queue(number)
 
-    def _write_queue(self, number: int) -> None:
-        held = self._pending.get(number)
-        if held is None:
-            return
-        first = int(self.state.written[number])
-        data = held if self._compare is None else self._compare(number, first, held)
-        if data is not None:
-            self.write_units(number, first, data)
-        del self._pending[number]
-        self._pending_bytes -= len(held)
-        self.state.written[number] = first + len(held) // UNIT_BYTES
+    def write_queue(self, number: int) -> None:
+        """Hand the pending units of one queue to the operating system."""
+        with self.lock:  # one queue at a time: readers and dispatch get in between
+            held = self._pending.get(number)
+            if held is None:
+                return
+            first = int(self.state.written[number])
+            data = held if self._compare is None else self._compare(number, first, held)
+            if data is not None:
+                self.write_units(number, first, data)
+            del self._pending[number]
+            self._pending_bytes -= len(held)
+            self.state.written[number] = first + len(held) // UNIT_BYTES
 
     # --- durability ---
 

@@ -61,6 +61,7 @@ class QueueFlusher:
         schedule: FlushSchedule | None = None,
     ) -> None:
         self.generation = 0  # of the last snapshot; recovery sets what it found
+        self.own_from = 0  # all records from this log offset on are ours; recovery sets it too
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
         self._snapshot = snapshot
@@ -144,7 +145,9 @@ class QueueFlusher:
         self._checkpoint.update(
             logics_ms=self._logics_ms(captured),
             index_ms=dispatcher.index.full_ms,
-            extension=Extension(self.generation, captured.dispatched_offset, log_end),
+            extension=Extension(
+                self.generation, captured.dispatched_offset, log_end, self.own_from
+            ),
         )
         self._checkpoint.write()
 

@@ -87,7 +87,7 @@ def delete_before(
 
 def _dead_files(queues: ConsumeQueues, number: int, log_min: int) -> list[str]:
     dead = []
-    for base in list_bases(queues.directory(number))[:-1]:
+    for base in _bases_with_pending(queues, number)[:-1]:
         last_unit = (base + queues.layout.cq_file_bytes) // UNIT_BYTES - 1
         if last_unit >= queues.min_offset(number):
             break
@@ -96,6 +96,22 @@ def _dead_files(queues: ConsumeQueues, number: int, log_min: int) -> list[str]:
             break
         dead.append(queues.path(number, base))
     return dead
+
+
+def _bases_with_pending(queues: ConsumeQueues, number: int) -> list[int]:
+    """Return where each file of a queue starts, the file of its first live unit among them.
+
+    A queue whose live units are all pending has only dead files, of which one would have to stay. A Java
+    broker would look for the min offset there, and only there.
+    """
+    bases = list_bases(queues.directory(number))
+    if not bases:
+        return bases
+    files_end = (bases[-1] + queues.layout.cq_file_bytes) // UNIT_BYTES
+    if files_end <= queues.min_offset(number) < queues.next_offset(number):
+        queues.write_queue(number)
+        return list_bases(queues.directory(number))
+    return bases
 
 
 def list_bases(directory: str) -> list[int]:

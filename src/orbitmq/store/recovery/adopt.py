@@ -39,25 +39,28 @@ from orbitmq.store.recovery.recovery_plan import Note, Repair, RepairKind, WalkO
 from orbitmq.store.recovery.replay import Prepare, Progress
 from orbitmq.store.recovery.stale_units import cut_stale_units
 from orbitmq.store.recovery.store_times import last_store_ms_before, store_ms_at_offset
+from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, walk
 from orbitmq.units import SECOND_MS, MiB
 
 log = logging.getLogger(__name__)
 
-PLAIN_BYTES_MAX: Final = 2 * MiB
-"""More than this is worth loading the compiled kernels for (half a second)."""
 FLUSH_SLACK_MS: Final = 3 * SECOND_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverOptions:
-    """What recovery needs to know. `fast_kernels` loads the compiled ones when there is much to read."""
+    """What recovery needs to know.
+
+    `fast_kernels` loads the compiled ones (half a second) when there is more to read than `plain_bytes`.
+    """
 
     layout: StoreLayout
     disk: Disk
     clock: Clock
     kernels: Kernels
     fast_kernels: Callable[[], Kernels] | None = None
+    plain_bytes: int = 2 * MiB
     scan: ScanOptions = field(default_factory=lambda: ScanOptions(check_crc=True))
     style: FillStyle = field(default_factory=FillStyle)
     workers: int | None = None
@@ -78,6 +81,7 @@ class RecoveryReport:
     why_adopted: str = ""
     records: int = 0  # that were read
     generation: int = 0  # of the newest snapshot or checkpoint that was found
+    own_from: int = 0  # all records from this log offset on were appended by us
     repairs: tuple[Repair, ...] = ()
     notes: tuple[Note, ...] = ()
     resized: tuple[
@@ -268,11 +272,13 @@ class _Recovery:
         self._mark_open()
         self._dispatcher.begin_verify(start)
         result = WalkResult(start)
-        for item in walk(self._log, start, self._walk_options(start, {}), result):
-            if isinstance(item, Repair):
-                self._mend(item)
-            else:
-                self._dispatcher.apply(item, verify=True)
+        options = self._walk_options(start, {})
+        with self._dispatcher.index_aside():
+            for item in walk(self._log, start, options, result):
+                if isinstance(item, Repair):
+                    self._mend(item)
+                else:
+                    self._dispatcher.apply(item, verify=True)
         adoption = self._dispatcher.finish_verify()
         if not self._clean:
             self._mender.sync_from(start)
@@ -291,6 +297,7 @@ class _Recovery:
             style=self._options.style,
             units=FileUnits(self._options.layout, self._options.disk),
             known_next=known,
+            whole_from=whole_from(self._checkpoint),
             workers=self._options.workers,
             progress=self._options.progress,
             prepare=with_items(self._kernels) if self._dispatcher.index.enabled else None,
@@ -302,7 +309,7 @@ class _Recovery:
             return
         first = self._log.index_of(start) if start < self._log.max_offset else 0
         written = sum(segment.data_end() for segment in self._log.segments[first:])
-        if written - (start - self._log.segments[first].base_offset) > PLAIN_BYTES_MAX:
+        if written - (start - self._log.segments[first].base_offset) > self._options.plain_bytes:
             self._kernels = load()
             self._dispatcher.use(self._kernels)
 
@@ -353,6 +360,7 @@ class _Recovery:
             why_adopted=why_adopted,
             records=result.records,
             generation=self._generation,
+            own_from=min(whole_from(self._checkpoint), result.end_offset),
             repairs=tuple(self._repairs),
             notes=tuple(result.notes),
             adoption=adoption or AdoptionReport(),

@@ -2,7 +2,7 @@
 
 A record behind the place proves that the log goes on only if it names its own offset, passes its CRC,
 is not older than the last good records, and its queue had not come further already. Bytes of an earlier
-life of the segment fail one of these.
+life of the segment fail one of these. A record that was torn itself proves nothing.
 
 What was lost is told by, in this order: the structure at the place itself (a flipped byte in a body
 leaves all lengths intact), the queue units that point into it, gaps in the queue offsets of the
@@ -28,6 +28,7 @@ from orbitmq.store.recovery.lost_records import (
 from orbitmq.store.recovery.queue_counts import Queue, QueueCounts, first_offsets, next_record
 from orbitmq.store.recovery.recovery_plan import Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.replay import LogStop
+from orbitmq.store.recovery.torn_records import first_torn
 from orbitmq.units import MiB
 
 LOOKS_FAR: Final = 32
@@ -97,6 +98,8 @@ class BadPlaces:
     def _is_proof(self, log_offset: int, oldest_ms: int) -> bool:
         segment, row = self._row_at(log_offset)
         if int(row["store_ms"][0]) < oldest_ms:
+            return False
+        if first_torn(segment.data, row, self._options.whole_from) is not None:
             return False
         if row["marks"][0] & Mark.NO_UNIT:
             return True

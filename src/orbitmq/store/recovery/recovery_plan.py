@@ -11,6 +11,7 @@ from orbitmq.format.kernels import Kernels
 from orbitmq.store.recovery.lost_records import FillStyle, LostRecord
 from orbitmq.store.recovery.queue_counts import Queue
 from orbitmq.store.recovery.replay import Prepare, Progress
+from orbitmq.store.recovery.torn_records import NOWHERE
 
 
 class RepairKind(Enum):
@@ -73,13 +74,17 @@ class NoUnits:
 
 @dataclass(frozen=True, slots=True)
 class WalkOptions:
-    """How a log is read. `known_next` is what the queues already have where the walk starts."""
+    """How a log is read. `known_next` is what the queues already have where the walk starts.
+
+    From log offset `whole_from` on all records are known to be ours, and a torn one is bad.
+    """
 
     kernels: Kernels
     scan: ScanOptions = field(default_factory=lambda: ScanOptions(check_crc=True))
     style: FillStyle = field(default_factory=FillStyle)
     units: UnitSource = field(default_factory=NoUnits)
     known_next: Mapping[Queue, int] = field(default_factory=dict)
+    whole_from: int = NOWHERE
     workers: int | None = None
     progress: Progress | None = None
     prepare: Prepare | None = None

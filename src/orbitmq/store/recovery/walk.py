@@ -23,6 +23,7 @@ from orbitmq.store.recovery.log_view import LogView
 from orbitmq.store.recovery.queue_counts import Queue, QueueCounts
 from orbitmq.store.recovery.recovery_plan import Note, Plan, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.replay import LogStop, Progress, ReplayState, replay
+from orbitmq.store.recovery.torn_records import first_torn
 
 NOTES_MAX: Final = 1000
 
@@ -110,11 +111,13 @@ class _Walk:
         ):
             if held is not None:
                 yield self._counted(held)
-            held, stale_at = self._without_stale(chunk)
-            if stale_at is not None:
-                state.at, state.stop = stale_at, LogStop.BAD
+            held, torn_at = self._without_torn(chunk)
+            held, stale_at = self._without_stale(held)
+            bad_at = stale_at if stale_at is not None else torn_at
+            if bad_at is not None:
+                state.at, state.stop = bad_at, LogStop.BAD
                 break
-        if held is not None and state.stop is LogStop.BAD:
+        if held is not None and len(held.rows) and state.stop is LogStop.BAD:
             held = self._without_doubtful_end(held, state)
         if held is not None and len(held.rows):
             yield self._counted(held)
@@ -136,6 +139,13 @@ class _Walk:
             position = log_offset - segment.base_offset
             self._result.notes.append(Note(segment.path, position, log_offset, cause))
 
+    def _without_torn(self, chunk: Chunk) -> tuple[Chunk, int | None]:
+        """Cut a chunk before a record of ours that was torn; return where that lies."""
+        torn = first_torn(chunk.buffer, chunk.rows, self._options.whole_from)
+        if torn is None:
+            return chunk, None
+        return Chunk(chunk.buffer, chunk.rows[:torn]), int(chunk.rows["log_offset"][torn])
+
     def _without_stale(self, chunk: Chunk) -> tuple[Chunk, int | None]:
         """Cut a chunk before bytes of an earlier life of the segment; return where they start.
 
@@ -144,6 +154,8 @@ class _Walk:
         """
         rows = chunk.rows
         times = rows["store_ms"]
+        if not len(rows):
+            return chunk, None
         before = self._result.last_store_ms
         earlier = np.flatnonzero(times < np.concatenate(([before], times[:-1])))
         for index in earlier.tolist():

@@ -54,7 +54,8 @@ def encode_compressed(registration: Registration, broker_version: int = MAPPINGS
     table = registration.topic_config_serialize_wrapper
     topics = [
         f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {topic.perm} "
-        f"{topic.topic_filter_type} ".encode() + dialect.dumps(topic.attributes)
+        f"{topic.topic_filter_type} ".encode()
+        + dialect.dumps(topic.attributes)
         for topic in table.topic_config_table.values()
     ]
     parts = [_sized(table.data_version.encode()), _INT.pack(len(topics)), *map(_sized, topics)]

@@ -18,17 +18,20 @@ bool | "true" in any case is true, everything else false
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from orbitmq.errors import FieldError
+
+_LONG_MIN: Final = -(1 << 63)
+_LONG_MAX: Final = (1 << 63) - 1
 
 
 class _Field(NamedTuple):
     attribute: str
     wire: str
-    read: Callable[[str], Any]
-    write: Callable[[Any], str]
+    kind: type
+    default: Any
     required: bool
 
 
@@ -41,26 +44,35 @@ class Header:
     def read(cls, fields: Mapping[str, str] | None) -> Self:
         """Return the typed header. FieldError: a field is missing or cannot be understood."""
         get = (fields or {}).get
-        values: dict[str, Any] = {}
-        wire = ""
-        try:
-            for attribute, wire, read, _, required in _layout(cls):
-                text = get(wire)
-                if text is not None:
-                    values[attribute] = read(text)
-                elif required:
+        # Each pull goes through here, so the values do not go through __init__ and a table first.
+        header = object.__new__(cls)
+        value: Any
+        for attribute, wire, kind, default, required in _layout(cls):
+            text = get(wire)
+            if text is None:
+                if required:
                     raise FieldError(wire, "is missing")
-        except ValueError as cause:
-            raise FieldError(wire, f"{get(wire, '')[:64]!r} is not what it should be") from cause
-        return cls(**values)
+                value = default
+            elif kind is str:
+                value = text
+            elif kind is bool:
+                value = text == "true" or text.lower() == "true"
+            else:
+                value = _read_int(wire, text)
+            setattr(header, attribute, value)
+        return header
 
     def write(self) -> dict[str, str]:
         """Return the fields; None is left out."""
         written = {}
-        for attribute, wire, _, write, _ in _layout(type(self)):
+        for attribute, wire, kind, _, _ in _layout(type(self)):
             value = getattr(self, attribute)
-            if value is not None:
-                written[wire] = write(value)
+            if value is None:
+                continue
+            if kind is bool:
+                written[wire] = "true" if value else "false"
+            else:
+                written[wire] = value if kind is str else str(value)
         return written
 
 
@@ -69,32 +81,29 @@ def wire_names(kind: type[Header]) -> tuple[str, ...]:
     return tuple(item.wire for item in _layout(kind))
 
 
-_LONG_MIN: Final = -(1 << 63)
-_LONG_MAX: Final = (1 << 63) - 1
-
-_LAYOUTS: dict[type[Any], tuple[_Field, ...]] = {}
+_LAYOUTS: Final[dict[type[Any], tuple[_Field, ...]]] = {}
 
 
 def _layout(kind: type[Any]) -> tuple[_Field, ...]:
     found = _LAYOUTS.get(kind)
     if found is None:
-        found = _LAYOUTS[kind] = _work_out_layout(kind)
+        found = _LAYOUTS[kind] = tuple(_fields(kind))
     return found
 
 
-def _work_out_layout(kind: type[Any]) -> tuple[_Field, ...]:
-    hints = typing.get_type_hints(kind)
-    layout = []
-    for item in dataclasses.fields(kind):
+def _fields(header: type[Any]) -> list[_Field]:
+    hints = typing.get_type_hints(header)
+    found = []
+    for item in dataclasses.fields(header):
         hint = hints[item.name]
         optional = isinstance(hint, types.UnionType) and type(None) in hint.__args__
-        base = next(a for a in hint.__args__ if a is not type(None)) if optional else hint
-        read, write = _CODECS[base]
-        has_default = item.default is not dataclasses.MISSING
-        assert has_default or not optional, f"{kind.__name__}.{item.name} has to have a default"
+        kind = next(a for a in hint.__args__ if a is not type(None)) if optional else hint
+        required = item.default is dataclasses.MISSING
+        assert kind in (str, int, bool), f"{header.__name__}.{item.name}: no such field type"
+        assert not (optional and required), f"{header.__name__}.{item.name} needs a default"
         wire = item.metadata.get("wire") or _camel(item.name)
-        layout.append(_Field(item.name, wire, read, write, not (optional or has_default)))
-    return tuple(layout)
+        found.append(_Field(item.name, wire, kind, item.default, required))
+    return found
 
 
 def _camel(name: str) -> str:
@@ -102,25 +111,12 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _read_int(text: str) -> int:
-    if "_" in text or not text.isascii():  # a number in Python, but nowhere else
-        raise ValueError("not a decimal number")
-    value = int(text)
-    if not _LONG_MIN <= value <= _LONG_MAX:
-        raise ValueError("does not fit 64 bits")
+def _read_int(wire: str, text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError as cause:
+        raise FieldError(wire, f"{text[:64]!r} is no whole number") from cause
+    # Python takes more for a number than anybody else does.
+    if not _LONG_MIN <= value <= _LONG_MAX or "_" in text or not text.isascii():
+        raise FieldError(wire, f"{text[:64]!r} is no whole number of 64 bits")
     return value
-
-
-def _read_bool(text: str) -> bool:
-    return text.lower() == "true"
-
-
-def _write_bool(value: bool) -> str:
-    return "true" if value else "false"
-
-
-_CODECS: dict[Any, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
-    str: (str, str),
-    int: (_read_int, str),
-    bool: (_read_bool, _write_bool),
-}

@@ -1,0 +1,246 @@
+"""The reading side of an open store: messages by queue offset, log offset, id, key and time."""
+
+import time
+
+from orbitmq.errors import FormatError, StoreClosedError
+from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, CqUnit, decode_units
+from orbitmq.format.message_id import decode_offset_id
+from orbitmq.format.record import Record, decode_record, store_ms_at
+from orbitmq.message import Boundary, GetStatus
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX, KeyQuery
+from orbitmq.store.log.log_reader import store_ms_of
+from orbitmq.store.opening import StoreParts
+from orbitmq.store.queues.batch_queue import BatchQueues
+from orbitmq.store.queues.batch_time_search import batch_offset_by_time
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.time_search import offset_by_time
+from orbitmq.store.read import TOTAL_BYTES_MAX, GetResult, QueueReader, ReadLimits
+from orbitmq.store.tag_filter import MessageFilter, TagFilter
+
+NO_TIME = -1
+NO_QUEUE = -1
+
+
+class StoreReads:
+    """What an open store tells about its messages. Any thread may ask."""
+
+    def __init__(self, config: StoreConfig, parts: StoreParts) -> None:
+        self.config = config
+        self._parts = parts
+        self._log, self._counters = parts.log, parts.counters
+        self._closed = False
+        self._reader = QueueReader(
+            parts.dispatcher.queues,
+            parts.dispatcher.batch_queues,
+            parts.log,
+            ext=parts.dispatcher.ext,
+            limits=_read_limits(config),
+        )
+        self._query = KeyQuery(parts.dispatcher.index, parts.log, count_max=config.query_count_max)
+
+    # Messages
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int = 32,
+        *,
+        subscription: str | None = None,
+        message_filter: MessageFilter | None = None,
+        max_bytes: int = TOTAL_BYTES_MAX,
+    ) -> GetResult:
+        """Return messages of a queue from `offset` on.
+
+        `subscription` is a tag expression (`TagA || TagB`) that is checked by hash, as a broker does.
+        The records are views of the log: copy what is kept for longer than a moment.
+        """
+        self._require_open()
+        started = time.perf_counter_ns()
+        if message_filter is None and subscription is not None:
+            message_filter = TagFilter.parse(subscription)
+        found = self._reader.get(
+            topic, queue_id, offset, max_count, max_bytes=max_bytes, filter=message_filter
+        )
+        counters = self._counters
+        counters.get_calls += 1
+        if found.status is GetStatus.FOUND:
+            counters.get_found += 1
+            counters.got_messages += found.message_count
+            counters.got_bytes += found.total_bytes
+        else:
+            counters.get_missed += 1
+        counters.get_time.add(time.perf_counter_ns() - started)
+        return found
+
+    def record_bytes(self, log_offset: int) -> memoryview | None:
+        """Return the bytes of the record that starts at this log offset, or None if none does.
+
+        They are a view of the log: copy what is kept for longer than a moment.
+        """
+        self._require_open()
+        raw = self._log.read_record(log_offset)
+        if raw is None or log_offset + len(raw) > self._log.visible_offset():
+            return None
+        return raw
+
+    def record_at(self, log_offset: int) -> Record | None:
+        """Return the record that starts at this log offset, or None if none does."""
+        raw = self.record_bytes(log_offset)
+        if raw is None:
+            return None
+        try:
+            return decode_record(raw)
+        except FormatError:
+            return None
+
+    def by_id(self, message_id: str) -> Record | None:
+        """Return the message with this offset id (the one that the store gave it), or None.
+
+        FormatError: that is no offset id.
+        """
+        _, log_offset = decode_offset_id(message_id)
+        return self.record_at(log_offset)
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int = COUNT_MAX,
+        begin_ms: int = 0,
+        end_ms: int = TIME_MAX,
+        *,
+        exact: bool = False,
+    ) -> list[memoryview]:
+        """Return the newest records with this key or unique key, in log order; see `KeyQuery.query`."""
+        self._require_open()
+        return self._query.query(topic, key, max_count, begin_ms, end_ms, exact=exact)
+
+    def index_end(self) -> tuple[int, int]:
+        """Return store time and log offset of the last message in the key index; 0, 0: none."""
+        self._require_open()
+        headers = self._parts.dispatcher.index.headers()
+        if not headers:
+            return 0, 0
+        _, last = headers[-1]
+        return last.end_ms, last.end_log_offset
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return when the message at this queue offset was stored, in ms; -1 if there is none."""
+        queues, number = self._find(topic, queue_id)
+        if number < 0:
+            return NO_TIME
+        if isinstance(queues, BatchQueues):
+            units = queues.read_units(number, queue_offset, 1)
+            return units[0].store_ms if units else NO_TIME
+        data = queues.read_units(number, queue_offset, 1)
+        if not data:
+            return NO_TIME
+        log_offset, size, _ = UNIT.unpack(data)
+        if size == PADDING_SIZE:
+            return NO_TIME
+        store_ms = store_ms_of(self._log, log_offset, size)
+        return store_ms if store_ms is not None else NO_TIME
+
+    def earliest_time(self) -> int:
+        """Return when the oldest message of the log was stored, in ms; -1 if the log is empty."""
+        self._require_open()
+        start = self._log.min_offset
+        raw = self._log.read_record(start)
+        if raw is None or start + len(raw) > self._log.visible_offset():
+            return NO_TIME
+        try:
+            return store_ms_at(raw)
+        except FormatError:
+            return NO_TIME
+
+    def is_in_memory(self, log_offset: int) -> bool:
+        """Tell whether `get` takes this place of the log to be in the page cache."""
+        self._require_open()
+        return self._reader.is_in_memory(log_offset)
+
+    # Queues
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first queue offset that can be read; 0 for a queue that does not exist."""
+        queues, number = self._find(topic, queue_id)
+        return queues.min_offset(number) if number >= 0 else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset behind the last message that can be read."""
+        queues, number = self._find(topic, queue_id)
+        return queues.next_offset(number) if number >= 0 else 0
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """Return the queue offset that a store time stands for; 0 for a queue that does not exist."""
+        dispatcher = self._parts.dispatcher
+        number = dispatcher.queues.find(topic, queue_id)
+        if number >= 0:
+            return offset_by_time(dispatcher.queues, self._log, number, time_ms, boundary)
+        number = dispatcher.batch_queues.find(topic, queue_id)
+        if number < 0:
+            return 0
+        return batch_offset_by_time(dispatcher.batch_queues, number, time_ms, boundary)
+
+    def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[CqUnit]:
+        """Return units of a queue from a queue offset on, to the end of one file at most."""
+        queues, number = self._find(topic, queue_id)
+        if number < 0 or count <= 0:
+            return []
+        if isinstance(queues, BatchQueues):
+            batch = queues.read_units(number, offset, count)
+            return [CqUnit(unit.log_offset, unit.size, unit.tag_hash) for unit in batch]
+        return decode_units(queues.read_units(number, offset, count))
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Return topic and id of every queue."""
+        self._require_open()
+        dispatcher = self._parts.dispatcher
+        numbers = [*dispatcher.queues.numbers(), *dispatcher.batch_queues.numbers()]
+        return sorted(dispatcher.queues.names.name(number) for number in numbers)
+
+    def queue_number(self, topic: str, queue_id: int) -> int:
+        """Return the number that `on_dispatched` has for this queue; -1 if it never had a message.
+
+        A number never changes and is never given to another queue while the store is open. A queue
+        that was deleted and came again has its old number.
+        """
+        return self._parts.dispatcher.queues.names.find(topic, queue_id)
+
+    def queue_name(self, number: int) -> tuple[str, int]:
+        """Return topic and id of the queue with this number."""
+        return self._parts.dispatcher.queues.names.name(number)
+
+    def next_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset that the next append gets; dispatch may not have come so far yet."""
+        self._require_open()
+        return self._log.queue_offsets.next_offset(topic, queue_id)
+
+    def _find(self, topic: str, queue_id: int) -> tuple[ConsumeQueues | BatchQueues, int]:
+        self._require_open()
+        dispatcher = self._parts.dispatcher
+        number = dispatcher.queues.find(topic, queue_id)
+        if number >= 0:
+            return dispatcher.queues, number
+        return dispatcher.batch_queues, dispatcher.batch_queues.find(topic, queue_id)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(self.config.root, "the store is closed", "Open it again.")
+
+
+def _read_limits(config: StoreConfig) -> ReadLimits:
+    return ReadLimits(
+        memory_bytes=config.memory_bytes,
+        in_memory_ratio=config.in_memory_ratio,
+        bytes_in_memory=config.transfer_bytes_in_memory,
+        count_in_memory=config.transfer_count_in_memory,
+        bytes_on_disk=config.transfer_bytes_on_disk,
+        count_on_disk=config.transfer_count_on_disk,
+        filter_bytes=config.filter_bytes_max,
+        files_per_read=config.cq_files_per_read,
+    )

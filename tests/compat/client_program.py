@@ -1,0 +1,179 @@
+"""A program of `clients/` that runs: commands go in, rows come out (its language: clients/README.md)."""
+
+import contextlib
+import itertools
+import json
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+Row = dict[str, Any]
+
+WAIT_SECONDS: Final = 60.0
+END_SECONDS_MAX: Final = 30.0
+
+
+@dataclass
+class Talk:
+    """One command and the rows that it has given so far."""
+
+    program: "ClientProgram"
+    id: str
+    rows: list[Row] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[Row]:
+        """Return the rows of one type, in the order of arrival."""
+        with self.program.changed:
+            return [row for row in self.rows if row["type"] == kind]
+
+    def bodies(self, kind: str) -> list[str]:
+        return [row["body"] for row in self.of(kind)]
+
+    def wait(self, kind: str, count: int = 1, seconds: float = WAIT_SECONDS) -> list[Row]:
+        """Wait until `count` rows of a type are there; an error row fails the test at once."""
+        self.program.wait(
+            lambda: self.count(kind) >= count or self.count("error") > 0,
+            seconds,
+            lambda: f"{self.count(kind)} of {count} rows {kind!r}; last: {self.rows[-3:]}",
+        )
+        errors = self.of("error")
+        assert not errors, errors
+        return self.of(kind)
+
+    def count(self, kind: str) -> int:
+        return sum(1 for row in self.rows if row["type"] == kind)
+
+    def stop(self) -> list[Row]:
+        """End a send early; return what was acknowledged."""
+        self.program.say("stop", self.id)
+        self.wait("done")
+        return self.of("sent")
+
+    def leave(self) -> list[Row]:
+        """Shut a consumer down; return all that it got."""
+        self.program.say("leave", self.id)
+        self.wait("done")
+        return self.of("got")
+
+
+class ClientProgram:
+    """A running client program; `talks` are its commands."""
+
+    def __init__(self, name: str, command: Sequence[str], directory: Path, **environment: str):
+        self.name = name
+        directory.mkdir(parents=True, exist_ok=True)
+        self.errors = directory / f"{name}.errors.txt"
+        self.changed = threading.Condition()
+        self._numbers = itertools.count(1)
+        self._talks: defaultdict[str, Talk] = defaultdict(lambda: Talk(self, ""))
+        with self.errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=directory,
+                env=environment or None,
+            )
+        self._reader = threading.Thread(target=self._read, name=f"rows of {name}", daemon=True)
+        self._reader.start()
+
+    def start_send(self, **words: object) -> Talk:
+        """Begin to send; the talk's rows tell how far it is."""
+        return self.say("send", **words)
+
+    def send(self, **words: object) -> list[Row]:
+        """Send, wait for the end, and return the acknowledged messages."""
+        talk = self.start_send(**words)
+        talk.wait("done")
+        return talk.of("sent")
+
+    def subscribe(self, **words: object) -> Talk:
+        """Start a consumer and return when it runs."""
+        talk = self.say("subscribe", **words)
+        talk.wait("ready")
+        return talk
+
+    def say(self, verb: str, id_: str = "", **words: object) -> Talk:
+        """Write one command."""
+        talk = Talk(self, id_ or str(next(self._numbers)))
+        if not id_:
+            self._talks[talk.id] = talk
+        line = " ".join(
+            [verb, f"id={talk.id}", *(f"{key}={value}" for key, value in words.items())]
+        )
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise AssertionError(f"{self.name} is gone:\n{self.tail()}") from None
+        return talk
+
+    def wait(self, is_so: Callable[[], bool], seconds: float, what: Callable[[], str]) -> None:
+        """Wait for a condition on the rows."""
+        deadline = time.monotonic() + seconds
+        with self.changed:
+            while not is_so():
+                left = deadline - time.monotonic()
+                if left <= 0 or self._process.poll() is not None:
+                    raise AssertionError(f"{self.name}: {what()}\n{self.tail()}")
+                self.changed.wait(min(left, 0.5))
+
+    def tail(self) -> str:
+        return self.errors.read_text(errors="replace")[-3000:]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._close()
+
+    def end(self) -> None:
+        """Let the program shut everything down and exit."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._close()
+
+    def _close(self) -> None:
+        self._process.wait()
+        self._reader.join()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(b"{"):  # some clients print a greeting of their own
+                row = json.loads(line)
+                with self.changed:
+                    self._talks[row["id"]].rows.append(row)
+                    self.changed.notify_all()
+        with self.changed:
+            self.changed.notify_all()
+
+
+@contextmanager
+def running_program(
+    name: str, command: Sequence[str], directory: Path, **environment: str
+) -> Iterator[ClientProgram]:
+    """Run a client program for the length of the body."""
+    program = ClientProgram(name, command, directory, **environment)
+    try:
+        yield program
+    except BaseException:
+        program.kill()
+        raise
+    program.end()

@@ -1,0 +1,65 @@
+package orbitmq.javaclient;
+
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** The command {@code subscribe}: a push consumer until {@code leave}. */
+final class Receiver {
+    private final Words words;
+    private final DefaultMQPushConsumer consumer;
+    private final int failures;
+
+    Receiver(Words words, String namesrv) throws Exception {
+        this.words = words;
+        failures = words.number("fail", 0);
+        consumer = new DefaultMQPushConsumer(words.text("group", "receivers"));
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setInstanceName(words.text("instance", "receive" + words.id()));
+        consumer.setVipChannelEnabled(words.text("vip", "false").equals("true"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(2);
+        consumer.setConsumeThreadMax(4);
+        consumer.setPersistConsumerOffsetInterval(1000);
+        consumer.setMaxReconsumeTimes(words.number("times", -1));
+        consumer.subscribe(words.text("topic", ""), words.text("tags", "*"));
+        if (words.text("orderly", "").equals("true")) {
+            consumer.setSuspendCurrentQueueTimeMillis(200);
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+                take(messages) ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                context.setDelayLevelWhenNextConsume(1);
+                return take(messages) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+            });
+        }
+    }
+
+    void start() throws Exception {
+        consumer.start();
+        Rows.write(words, "ready");
+    }
+
+    void leave() {
+        consumer.shutdown();
+        Rows.write(words, "done");
+    }
+
+    private boolean take(List<MessageExt> messages) {
+        boolean taken = true;
+        for (MessageExt message : messages) {
+            Rows.write(words, "got", "body", new String(message.getBody(), StandardCharsets.UTF_8), "message_id",
+                message.getMsgId(), "topic", message.getTopic(), "tag", message.getTags(), "key", message.getKeys(),
+                "broker", message.getBrokerName(), "queue", message.getQueueId(), "offset", message.getQueueOffset(),
+                "times", message.getReconsumeTimes());
+            taken &= message.getReconsumeTimes() >= failures;
+        }
+        return taken;
+    }
+}

@@ -1,0 +1,75 @@
+"""Class paths of Maven projects of this folder, made once and kept under `build/`.
+
+A stamp over the sources tells whether what was built is still right, so a later run costs nothing and
+needs no network. `why_not` of `java_store` gives the reason when Java or Maven is missing.
+"""
+
+import fcntl
+import hashlib
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+HERE: Final = Path(__file__).parent
+CACHE: Final = HERE.parents[1] / "build" / "compat"
+BUILD_SECONDS_MAX: Final = 900
+
+
+@cache
+def classpath(project: str, version: str) -> str:
+    """Compile the project against one version of RocketMQ if need be; return its class path."""
+    sources, target = HERE / project, CACHE / f"{project.replace('/', '-')}-{version}"
+    target.mkdir(parents=True, exist_ok=True)
+    # Several test workers may come here at once; Maven is not made for that.
+    with (CACHE / "maven.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = stamp_of(sources)
+        if not _is_built(target, stamp):
+            _build(sources, target, version)
+            (target / "stamp").write_text(stamp)
+    return f"{target / 'classes'}{os.pathsep}{(target / 'classpath.txt').read_text()}"
+
+
+def stamp_of(sources: Path) -> str:
+    """Return a digest of every file below a directory."""
+    digest = hashlib.sha256()
+    for path in sorted(sources.rglob("*")):
+        if path.is_file():
+            digest.update(path.relative_to(sources).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_built(target: Path, stamp: str) -> bool:
+    stamp_file, jars = target / "stamp", target / "classpath.txt"
+    if not (stamp_file.exists() and jars.exists()) or stamp_file.read_text() != stamp:
+        return False
+    return all(Path(jar).exists() for jar in jars.read_text().split(os.pathsep))
+
+
+def _build(sources: Path, target: Path, version: str) -> None:
+    goals = [
+        "compile",
+        "dependency:build-classpath",
+        f"-Drocketmq.version={version}",
+        f"-Dtarget={target}",
+        f"-Dmdep.outputFile={target / 'classpath.txt'}",
+    ]
+    # Offline first: with everything in the local repository, Maven would still ask for updates.
+    for extra in (["-o"], []):
+        built = subprocess.run(
+            ["mvn", "-q", "-B", *extra, *goals],
+            cwd=sources,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=BUILD_SECONDS_MAX,
+        )
+        if built.returncode == 0:
+            return
+    said = (built.stdout + built.stderr)[-2000:]
+    raise AssertionError(
+        f"Maven could not build {sources}; without network use -m 'not compat':\n{said}"
+    )

@@ -1,0 +1,193 @@
+"""Our consumers, kind by kind, on RocketMQ's own broker and on ours: the same outcome on both."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_run import run_async
+from compat.clusters import Cluster, Clusters
+from compat.java_store import needs_java
+from compat.scenarios import fresh
+from consumer_world import Seen, counts, names, once, until
+from orbitmq.client import (
+    AsyncAdmin,
+    AsyncConsumer,
+    AsyncProducer,
+    AsyncPullConsumer,
+    Message,
+    MessageQueue,
+    RetryLater,
+)
+
+pytestmark = [pytest.mark.compat, needs_java]
+
+
+@pytest.fixture(scope="module", params=("java", "ours"))
+def cluster(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
+    return clusters.get(request.param)
+
+
+def with_messages(
+    cluster: Cluster,
+    count: int,
+    work: Callable[[str, str, Callable[..., Any]], Coroutine[Any, Any, None]],
+    queues: int = 1,
+) -> None:
+    """Run `work(topic, group, send)` beside a topic that has so many messages."""
+    topic, group = fresh("Kinds"), fresh("kinds-group")
+    cluster.create_topic(topic, queues)
+
+    async def main() -> None:
+        async with AsyncProducer(cluster.namesrv, group="kinds-producer") as producer:
+
+            async def send(*bodies: str) -> None:
+                for body in bodies:
+                    await producer.send(Message(topic, body.encode()))
+
+            await send(*names(count))
+            await work(topic, group, send)
+
+    run_async(main, seconds=90)
+
+
+def test_broadcasting_goes_on_where_its_file_says(cluster: Cluster, tmp_path: Path) -> None:
+    async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
+        given: dict[str, Any] = {
+            "broadcasting": True,
+            "offsets_directory": tmp_path,
+            "start_from": "first",
+        }
+        one, two, later = Seen(), Seen(), Seen()
+        first = AsyncConsumer(cluster.namesrv, group, topic, one, instance_name="1", **given)
+        second = AsyncConsumer(cluster.namesrv, group, topic, two, instance_name="2", **given)
+        async with first, second:
+            await until(lambda: len(one.messages) == len(two.messages) == 10)
+        await send("later")
+        async with AsyncConsumer(cluster.namesrv, group, topic, later, instance_name="1", **given):
+            await until(lambda: later.messages)
+        assert counts(one) == counts(two) == once(names(10))
+        assert later.bodies == ["later"]
+
+    with_messages(cluster, 10, work, queues=2)
+
+
+def test_pull_consumers_seek_and_commit(cluster: Cluster) -> None:
+    async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
+        async with AsyncPullConsumer(cluster.namesrv, group) as consumer:
+            (queue,) = await consumer.topic_queues(topic)
+            await consumer.assign([queue])
+            await consumer.seek(queue, 7)
+            assert [message.body for message in await consumer.poll(5)] == [b"m7", b"m8", b"m9"]
+            await consumer.commit()
+            assert await consumer.committed(queue) == 10
+            await consumer.seek_to_begin()
+            assert len(await consumer.poll(5)) == 10
+            await consumer.seek_to_end()
+            polled = asyncio.ensure_future(consumer.poll(20))
+            await asyncio.sleep(0.2)
+            await send("woken")
+            assert [message.body for message in await polled] == [b"woken"]
+            found = await consumer.pull(queue, 3, count=1)
+            assert [message.body for message in found.messages()] == [b"m3"]
+
+    with_messages(cluster, 10, work)
+
+
+def test_a_loop_acknowledges_and_gives_back(cluster: Cluster) -> None:
+    async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
+        seen: list[tuple[bytes, int]] = []
+        async with AsyncConsumer(
+            cluster.namesrv, group, topic, start_from="first", retry_level=1
+        ) as consumer:
+            async for message in consumer:
+                seen.append((message.body, message.reconsume_times))
+                if message.body == b"m1" and not message.reconsume_times:
+                    message.retry()
+                if len(seen) == 5:
+                    break
+        assert sorted(seen) == [(b"m0", 0), (b"m1", 0), (b"m1", 1), (b"m2", 0), (b"m3", 0)]
+
+    with_messages(cluster, 4, work)
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+def test_what_fails_too_often_ends_as_a_dead_letter(cluster: Cluster, orderly: bool) -> None:
+    async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
+        async def fail(message: Any) -> None:
+            if message.body == b"m1":
+                raise RetryLater(level=1, suspend_ms=20)
+
+        dead = Seen()
+        async with (
+            AsyncConsumer(
+                cluster.namesrv,
+                group,
+                topic,
+                fail,
+                start_from="first",
+                orderly=orderly,
+                reconsume_times_max=1,
+            ),
+            AsyncConsumer(
+                cluster.namesrv, f"{group}-dead", f"%DLQ%{group}", dead, start_from="first"
+            ),
+        ):
+            await until(lambda: dead.messages, 40)
+        assert dead.bodies == ["m1"]
+
+    with_messages(cluster, 3, work)
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+def test_members_follow_a_reset(cluster: Cluster, orderly: bool) -> None:
+    async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
+        seen = Seen()
+        async with (
+            AsyncConsumer(
+                cluster.namesrv,
+                group,
+                topic,
+                seen,
+                start_from="first",
+                orderly=orderly,
+                persist_interval_ms=100,
+                suspend_ms=500,
+            ),
+            AsyncAdmin(cluster.namesrv) as admin,
+        ):
+            await until(lambda: len(seen.messages) == 5)
+            await asyncio.sleep(0.5)
+            await admin.reset_offsets(group, topic, "earliest")
+            await until(lambda: len(seen.messages) == 10, 30)
+        assert counts(seen) == once(names(5) * 2)
+
+    with_messages(cluster, 5, work)
+
+
+def test_members_join_and_leave_and_every_message_comes_once(cluster: Cluster) -> None:
+    async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
+        one, two = Seen(seconds=0.001), Seen(seconds=0.001)
+
+        def queues(member: AsyncConsumer) -> list[MessageQueue]:
+            return [queue for queue in member.queues if queue.topic == topic]
+
+        def got() -> int:
+            return len(one.messages) + len(two.messages)
+
+        async with AsyncConsumer(cluster.namesrv, group, topic, one, start_from="first") as stays:
+            await until(lambda: got() == 40)
+            async with AsyncConsumer(cluster.namesrv, group, topic, two) as leaves:
+                sending = asyncio.ensure_future(send(*names(200, "a")))
+                await until(lambda: len(queues(stays)) == len(queues(leaves)) == 2, 30)
+                await sending
+                await until(lambda: got() >= 240)
+                await send(*names(100, "b"))
+            await until(lambda: got() >= 340)
+            await asyncio.sleep(1)
+        assert counts(one, two) == once(names(40) + names(200, "a") + names(100, "b"))
+        assert two.messages
+
+    with_messages(cluster, 40, work, queues=4)
