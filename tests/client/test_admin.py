@@ -22,6 +22,8 @@ from orbitmq.errors import (
 )
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.route import BrokerData, ClusterInfo
+from orbitmq.wire.bodies.stats import ConsumeStats, QueueProgress
+from orbitmq.wire.bodies.topic_config import TopicConfig, TopicTable
 
 
 @asynccontextmanager
@@ -235,6 +237,48 @@ def test_an_older_broker_without_members_gets_the_offsets_written():
 
             assert (change.old_offset, change.new_offset) == (-1, 7)
             assert written[0].fields["commitOffset"] == "7"
+
+    run_async(main)
+
+
+def test_a_group_that_an_older_broker_never_saw_is_written_too_but_not_one_with_members():
+    async def main():
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.namesrv_address) as admin:
+            cluster.add_topic("Orders", queues=1)
+            broker = cluster.brokers["broker-a"]
+            broker.reactions |= {
+                14: refuse(22),
+                31: lambda connection, request: request.answer(fields={"offset": "2"}),
+                222: refuse(1, "THe consumer group <G> not exist"),
+                203: refuse(206, "not online"),
+                15: lambda connection, request: request.answer(),
+            }
+            await admin.reset_offsets("G", "Orders", "earliest")
+            assert broker.of_code(15)[0].fields["commitOffset"] == "2"
+
+            broker.reactions[203] = lambda connection, request: request.answer(body=b"{}")
+            with pytest.raises(ResponseError, match="not exist"):
+                await admin.reset_offsets("G", "Orders", "earliest")
+
+    run_async(main)
+
+
+def test_what_older_brokers_do_not_know_is_asked_in_another_way():
+    async def main():
+        async with FakeCluster() as cluster, AsyncAdmin(cluster.namesrv_address) as admin:
+            cluster.add_topic("Orders", queues=1)
+            config = TopicConfig(topic_name="Orders", order=True)
+            queue = MessageQueue("Orders", "broker-a", 0)
+            stats = ConsumeStats(offset_table={queue: QueueProgress()})
+            cluster.brokers["broker-a"].reactions |= {
+                21: lambda connection, request: request.answer(
+                    body=TopicTable(topic_config_table={"Orders": config}).encode()
+                ),
+                208: lambda connection, request: request.answer(body=stats.encode()),
+            }
+
+            assert (await admin.topic("Orders")).ordered
+            assert await admin.topics_of_group("G") == ["Orders"]
 
     run_async(main)
 

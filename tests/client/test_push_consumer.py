@@ -127,6 +127,17 @@ def test_offsets_that_were_not_stored_before_a_takeover_lead_to_redelivery(tmp_p
     run_async(main)
 
 
+def hang(member: AsyncConsumer) -> None:
+    """Let a member say nothing more to its broker, though its connection is open."""
+
+    async def nothing() -> int:
+        return 0
+
+    core = member._inner._context.core
+    core.heartbeat = nothing
+    core._greet = lambda reference: None
+
+
 @pytest.mark.feature("F100")
 @pytest.mark.parametrize("expiry_ms", [300, 900])
 def test_a_member_that_falls_silent_keeps_its_queues_until_its_heartbeat_is_missed(
@@ -136,18 +147,17 @@ def test_a_member_that_falls_silent_keeps_its_queues_until_its_heartbeat_is_miss
         given = {"client_expiry_ms": expiry_ms, "client_scan_ms": 20}
         async with consumer_world(tmp_path, **given) as world:
             await world.create("Orders", queues=2)
-            beating = {"heartbeat_interval_ms": 50, "handover_wait_ms": 0}
             async with (
-                consumer(world, "demo", Seen(), **beating) as silent,
-                consumer(world, "demo", Seen(), **beating) as heir,
+                consumer(world, "demo", Seen(), handover_wait_ms=0) as silent,
+                consumer(world, "demo", Seen(), handover_wait_ms=0) as heir,
             ):
+                cores = [member._inner._context.core for member in (silent, heir)]
+                beats = [core.every("heartbeat", core.heartbeat, 50, 0) for core in cores]
                 await until(lambda: len(own_queues(heir)) == len(own_queues(silent)) == 1)
                 await asyncio.sleep(expiry_ms / 1000 * 1.5)
                 assert len(own_queues(heir)) == 1  # those who are heard keep their queues
-                core = silent._inner._context.core
-                silent._inner._assignment.wake = lambda: None  # it hangs
-                for job in core._jobs:
-                    await job.stop()
+                hang(silent)
+                await beats[0].stop()
                 fell_silent = asyncio.get_running_loop().time()
                 await until(lambda: len(own_queues(heir)) == 2)
                 return asyncio.get_running_loop().time() - fell_silent

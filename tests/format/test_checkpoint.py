@@ -19,7 +19,7 @@ checkpoints = st.builds(
     int64,
     int64,
     int64,
-    st.none() | st.builds(Extension, int64, int64, int64),
+    st.none() | st.builds(Extension, int64, int64, int64, int64),
 )
 OURS = Checkpoint(10_000, 9_000, 8_000, 7, 6, Extension(5, 4, 3, 2))
 

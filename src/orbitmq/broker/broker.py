@@ -221,14 +221,12 @@ class Broker:
         await self._close_files()
 
     async def _answer_all(self, context: BrokerContext) -> None:
-        """Answer parked pulls and sends that wait for the disk; deliver nothing more."""
+        """Answer parked pulls and whatever waits for the disk; deliver nothing more."""
         context.schedule.stop()
         context.long_poll.stop()
-        if self._sends is not None:
-            waits = self._sends.flush_wait
-            deadline = self._clock.monotonic_ms() + self.config.store.sync_flush_timeout_ms
-            while waits.count and self._clock.monotonic_ms() < deadline:
-                await asyncio.sleep(0.002)
+        deadline = self._clock.monotonic_ms() + self.config.store.sync_flush_timeout_ms
+        while any(owed() for owed in context.owed) and self._clock.monotonic_ms() < deadline:
+            await asyncio.sleep(0.002)
 
     async def _close_files(self) -> None:
         state, self._state = self._state, None

@@ -38,6 +38,7 @@ class FlushWait:
         self._timer: asyncio.TimerHandle | None = None
         self._told = False
         context.store.on_flushed(self._on_flushed)
+        context.owed.append(lambda: self.count)
 
     @property
     def count(self) -> int:

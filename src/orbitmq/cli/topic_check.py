@@ -55,7 +55,7 @@ def check_topic(admin: "Admin", topic: str) -> Iterator[Finding]:
         if share.write_queues > share.read_queues:
             yield _unreadable(topic, share, here)
         elif share.read_queues > share.write_queues:
-            yield from _idle(topic, share, groups)
+            yield from _idle(topic, share, here, groups)
 
 
 def _progress(admin: "Admin", group: str, topic: str) -> "GroupProgress":
@@ -80,16 +80,20 @@ def _unreadable(topic: str, share: "TopicShare", stats: "list[QueueStats]") -> F
     return Finding(topic, share.broker_name, Kind.EXPOSED, list(hidden), 0, text)
 
 
-def _idle(topic: str, share: "TopicShare", groups: "list[GroupProgress]") -> Iterator[Finding]:
+def _idle(
+    topic: str, share: "TopicShare", stats: "list[QueueStats]", groups: "list[GroupProgress]"
+) -> Iterator[Finding]:
     ids = list(range(share.write_queues, share.read_queues))
+    stored = sum(one.message_count for one in stats if one.queue.queue_id in ids)
     lag = sum(_lag(group, share.broker_name, ids) for group in groups)
     step = f"`orbitmq topic create {topic} --queues {share.write_queues}`"
     if lag:
         text = f"Nothing new comes there; {lag} messages are still to be read. Wait, then {step}."
         yield Finding(topic, share.broker_name, Kind.DRAINING, ids, lag, text)
     else:
-        text = f"Nothing new comes there and no group has anything left to read. {step} takes them away."
-        yield Finding(topic, share.broker_name, Kind.IDLE, ids, 0, text)
+        kept = f" (and {stored} messages that every group has read)" if stored else ""
+        text = f"Nothing new comes there. {step} takes them away{kept}."
+        yield Finding(topic, share.broker_name, Kind.IDLE, ids, stored, text)
     for group in groups:
         for member, theirs in _members(group, topic).items():
             if all(name == share.broker_name and queue_id in ids for name, queue_id in theirs):

@@ -1,6 +1,6 @@
 """The admin client's part for groups: progress, members, offsets."""
 
-from orbitmq.client.admin_base import AdminBase, is_system_group
+from orbitmq.client.admin_base import AdminBase, is_system_group, is_unsupported
 from orbitmq.client.admin_results import (
     ClientInfo,
     ConsumerGroupState,
@@ -159,7 +159,12 @@ class GroupAdmin(AdminBase):
             answer = await self._ask(address, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
             return TopicList.decode(answer.body).topic_list
 
-        answers = await self._ask_each(await self._group_primaries(group), ask)
+        try:
+            answers = await self._ask_each(await self._group_primaries(group), ask)
+        except ResponseError as failure:
+            if is_unsupported(failure):  # an older broker tells it with the progress only
+                return (await self.progress(group)).topics
+            raise
         return sorted({topic for topics in answers.values() for topic in topics})
 
     async def time_spans(self, group: str, topic: str) -> list[QueueTimes]:

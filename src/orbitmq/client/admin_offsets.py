@@ -9,7 +9,7 @@ from orbitmq.errors import ClientError, ResponseError
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.stats import ResetOffsets
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.headers.admin import ResetOffsetHeader
+from orbitmq.wire.headers.admin import ConsumerGroupHeader, ResetOffsetHeader
 
 Target = int | Literal["earliest", "latest"]
 """Epoch milliseconds, or one end of the queues."""
@@ -69,11 +69,24 @@ class OffsetAdmin(TopicAdmin):
         try:
             answer = await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         except ResponseError as failure:
-            if failure.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            if not await self._may_be_written(address, header.group, failure):
                 raise
-            # An older broker can move members only; without any, the offset is simply written.
             return await self._write_offsets(address, header.group, plan)
         return ResetOffsets.decode(answer.body).offset_table if answer.body else {}
+
+    async def _may_be_written(self, address: str, group: str, failure: ResponseError) -> bool:
+        """Return whether an older broker refused only because the group has no members.
+
+        It can move members only, and says so with two codes; then the offset is simply written.
+        """
+        if failure.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return True
+        if failure.code != ResponseCode.SYSTEM_ERROR:
+            return False
+        offline = frozenset({ResponseCode.CONSUMER_NOT_ONLINE.value})
+        header = ConsumerGroupHeader(consumer_group=group)
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        return (await self._ask(address, code, header, also=offline)).code in offline
 
     async def _write_offsets(
         self, address: str, group: str, plan: list[OffsetChange]

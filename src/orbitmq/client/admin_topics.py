@@ -12,7 +12,7 @@ from orbitmq.message import Boundary
 from orbitmq.wire.bodies.lists import GroupList
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.stats import TopicStats
-from orbitmq.wire.bodies.topic_config import PERM_READ, PERM_WRITE, TopicConfig
+from orbitmq.wire.bodies.topic_config import PERM_READ, PERM_WRITE, TopicConfig, TopicTable
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.headers.admin import GetTopicConfigHeader, PutTopicHeader, TopicHeader
 from orbitmq.wire.headers.kv import ORDER_TOPICS
@@ -61,14 +61,17 @@ class TopicAdmin(AdminBase):
         return None
 
     async def topic_config(self, topic: str, broker: str) -> TopicConfig | None:
-        """Return what one broker knows of a topic; None: nothing, or it is too old to tell."""
+        """Return what one broker knows of a topic; None: nothing."""
         address = await self._broker_address(broker)
         header = GetTopicConfigHeader(topic=topic, logical=True)
         try:
             answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, header)
         except ResponseError as failure:
-            if failure.code == ResponseCode.TOPIC_NOT_EXIST or is_unsupported(failure):
+            if failure.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
+            if is_unsupported(failure):  # an older broker tells all topics or none
+                answer = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                return TopicTable.decode(answer.body).topic_config_table.get(topic)
             raise
         return TopicConfig.decode(answer.body)
 

@@ -135,9 +135,9 @@ class PullLoop:
             return []
         found = result.messages()
         retry_topic = self._context.retry_topic
+        bounds = {MIN_OFFSET: str(result.min_offset), MAX_OFFSET: str(result.max_offset)}
         for message in found:
-            message.properties[MIN_OFFSET] = str(result.min_offset)
-            message.properties[MAX_OFFSET] = str(result.max_offset)
+            message.properties.update(bounds)
         kept = wanted(found, subscription)
         for message in kept:
             if message.topic == retry_topic and RETRY_TOPIC in message.properties:

@@ -1,8 +1,8 @@
 """A listening socket and the connections that came through it."""
 
 import asyncio
-import os
 import logging
+import os
 
 from orbitmq.errors import UnreachableError
 from orbitmq.net.config import NetConfig

@@ -13,8 +13,7 @@ A chunk that was dispatched before changes nothing. After an error the same chun
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +27,6 @@ from orbitmq.format.cq_unit import UNIT_DTYPE
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
 from orbitmq.message import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, Property, QueueType
-from orbitmq.store.aside import Aside
 from orbitmq.store.index.index_files import IndexFiles
 from orbitmq.store.index.index_verify import IndexVerifier, IndexVerifyReport
 from orbitmq.store.queues.batch_queue import BatchQueues
@@ -118,7 +116,6 @@ class Dispatcher:
         self._topic_type = topic_type
         self._multi_dispatch = multi_dispatch  # enableMultiDispatch
         self._adoption: _Adoption | None = None
-        self._aside: Aside | None = None
 
     def use(self, kernels: Kernels) -> None:
         """Work with other kernels from now on."""
@@ -269,12 +266,6 @@ class Dispatcher:
     def _build_index(self, chunk: Chunk) -> None:
         if not self.index.enabled or not chunk.rows["key_count"].any():
             return
-        if self._aside is not None:
-            self._aside.call(self._index_chunk, chunk)
-        else:
-            self._index_chunk(chunk)
-
-    def _index_chunk(self, chunk: Chunk) -> None:
         items = chunk.items
         if items is None:
             items = self._kernels.index_items(chunk.buffer, chunk.rows)
@@ -283,23 +274,6 @@ class Dispatcher:
             adoption.index.take(items)
         else:
             self.index.insert(items)
-
-    @contextmanager
-    def index_aside(self) -> Iterator[None]:
-        """Let a thread of its own fill the index meanwhile, if that helps; at the end it is complete.
-
-        For recovery and rebuild, where one thread has to put in order what all cores scan. Nobody may
-        look at the index meanwhile, and an error of it may come late.
-        """
-        if self._kernels.name != "compiled":  # the plain ones hold the interpreter's lock
-            yield
-            return
-        with Aside("index") as aside:
-            self._aside = aside
-            try:
-                yield
-            finally:
-                self._aside = None
 
     # --- topics that go away ---
 

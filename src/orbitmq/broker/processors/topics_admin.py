@@ -43,6 +43,8 @@ class TopicsAdminProcessor:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
+        self._running = 0  # deletions in threads
+        context.owed.append(lambda: self._running)
 
     def handlers(self) -> Mapping[int, Handler]:
         return {
@@ -200,6 +202,9 @@ class TopicsAdminProcessor:
 
     def _delete_queues(self, topics: list[str]) -> None:
         for topic in topics:
+            if self._context.stopping:
+                remark = f"the broker stops; topic[{topic}] keeps its queues: delete it again"
+                raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
             self._context.store.delete_topic(topic)
 
     def _clean_unused(self, connection: "Connection", request: Command) -> None:
@@ -220,6 +225,7 @@ class TopicsAdminProcessor:
         """Do what waits for the disk beside the loop, and answer then."""
 
         def done(future: "asyncio.Future[None]") -> None:
+            self._running -= 1
             error = None if future.cancelled() else future.exception()
             if isinstance(error, Exception):
                 answer = failure_answer(connection, request, error)
@@ -228,4 +234,5 @@ class TopicsAdminProcessor:
             if not request.is_oneway:
                 connection.send(answer)
 
+        self._running += 1
         self._context.loop.run_in_executor(None, work).add_done_callback(done)

@@ -151,12 +151,11 @@ class _Rebuild:
                 prepare=with_items(self._kernels) if self._config.index_enabled else None,
             )
             result = WalkResult(log.min_offset)
-            with dispatcher.index_aside():
-                for item in walk(log, log.min_offset, options, result):
-                    if isinstance(item, Repair):
-                        _require_tail(item)
-                    else:
-                        dispatcher.apply(item)
+            for item in walk(log, log.min_offset, options, result):
+                if isinstance(item, Repair):
+                    _require_tail(item)
+                else:
+                    dispatcher.apply(item)
             return result
 
     def _sync(self, dispatcher: Dispatcher) -> None:

@@ -272,13 +272,11 @@ class _Recovery:
         self._mark_open()
         self._dispatcher.begin_verify(start)
         result = WalkResult(start)
-        options = self._walk_options(start, {})
-        with self._dispatcher.index_aside():
-            for item in walk(self._log, start, options, result):
-                if isinstance(item, Repair):
-                    self._mend(item)
-                else:
-                    self._dispatcher.apply(item, verify=True)
+        for item in walk(self._log, start, self._walk_options(start, {}), result):
+            if isinstance(item, Repair):
+                self._mend(item)
+            else:
+                self._dispatcher.apply(item, verify=True)
         adoption = self._dispatcher.finish_verify()
         if not self._clean:
             self._mender.sync_from(start)

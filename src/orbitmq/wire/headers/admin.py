@@ -45,6 +45,8 @@ class GroupHeader(Header):
 
 @dataclass(slots=True, kw_only=True)
 class DeleteGroupHeader(Header):
+    """DELETE_SUBSCRIPTIONGROUP."""
+
     group_name: str
     clean_offset: bool = False
 
@@ -69,6 +71,8 @@ class ConsumeStatsHeader(Header):
 
 @dataclass(slots=True, kw_only=True)
 class BrokerConsumeStatsHeader(Header):
+    """GET_BROKER_CONSUME_STATS."""
+
     is_order: bool = False
 
 
@@ -82,6 +86,8 @@ class GroupTopicHeader(Header):
 
 @dataclass(slots=True, kw_only=True)
 class CloneOffsetsHeader(Header):
+    """CLONE_GROUP_OFFSET."""
+
     src_group: str
     dest_group: str
     topic: str | None = None
