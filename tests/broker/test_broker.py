@@ -1,7 +1,9 @@
 """A whole broker on real sockets."""
 
 import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
 from orbitmq.net.channels import Channels
 from orbitmq.store.config import FlushMode
+from orbitmq.store.store import MessageStore
 from orbitmq.wire.bodies.route import TopicRoute
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
@@ -339,5 +342,32 @@ def test_one_way_requests_leave_no_answer(tmp_path: Path) -> None:
             assert broker.context.store.max_log_offset > 0
             assert client.asked.empty()
             await client.close()
+
+    run_async(main)
+
+
+def test_a_start_that_is_given_up_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    real = MessageStore.open
+
+    def slow(*args: Any, **given: Any) -> MessageStore:
+        begun.set()
+        go_on.wait(10)
+        return real(*args, **given)
+
+    async def main() -> None:
+        with monkeypatch.context() as slowly:
+            slowly.setattr(MessageStore, "open", slow)
+            starting = asyncio.ensure_future(live_broker(tmp_path).start())
+            await asyncio.to_thread(begun.wait, 10)
+            starting.cancel()
+            await asyncio.sleep(0.01)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+        async with live_broker(tmp_path) as broker:  # its lock was given back
+            assert broker.context.store.recovery_report is not None
 
     run_async(main)

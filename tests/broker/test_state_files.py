@@ -46,7 +46,7 @@ def test_what_was_saved_is_there_again(tmp_path: Path) -> None:
         again, second = StateFiles(tmp_path), ConsumerOffsets(FakeClock())
         again.add("consumerOffset.json", second)
         assert second.get("G", "T", 0) == 5
-        again.abandon()
+        await again.abandon()
 
     run_async(main)
 
@@ -95,11 +95,8 @@ def test_a_failed_write_is_tried_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_an_unreadable_file_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "consumerOffset.json").write_text("{")
-    files = StateFiles(tmp_path)
-
     with pytest.raises(StateFileError):
-        files.add("consumerOffset.json", ConsumerOffsets(FakeClock()))
-    files.abandon()
+        StateFiles(tmp_path).add("consumerOffset.json", ConsumerOffsets(FakeClock()))
 
 
 def test_who_waits_hears_when_a_change_is_on_disk(tmp_path: Path) -> None:

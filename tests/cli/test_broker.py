@@ -1,5 +1,6 @@
 """`orbitmq broker run`, as a process."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from async_run import run_async
+from live_broker import LiveClient, records_of
 from orbitmq.files.state_file import read_state
 
 COMMAND = [sys.executable, "-c", "from orbitmq.cli import main; main()", "broker", "run"]
@@ -70,3 +73,45 @@ def test_wrong_use_is_one_clear_line(
     assert process.returncode == code
     assert text in errors
     assert "Traceback" not in errors
+
+
+@pytest.mark.crash
+def test_a_killed_broker_comes_back_with_its_topic_messages_and_offset(tmp_path: Path) -> None:
+    offsets = tmp_path / "config" / "consumerOffset.json"
+
+    async def before(address: str) -> None:
+        client = LiveClient(address)
+        await client.heartbeat("G", "Orders")
+        for n in range(5):
+            assert (await client.send("Orders", b"%d" % n)).code == 0
+        await client.commit("G", "Orders", 2)
+        async with asyncio.timeout(20):
+            while read_state(offsets).get("offsetTable") != {"Orders@G": {"0": 2}}:
+                await asyncio.sleep(0.01)
+        await client.commit("G", "Orders", 3)
+        assert (await client.send("Fresh", b"of a topic that was made this moment")).code == 0
+
+    async def after(address: str) -> None:
+        client = LiveClient(address)
+        assert (await client.offset("G", "Orders")).fields in ({"offset": "2"}, {"offset": "3"})
+        await client.heartbeat("G", "Orders", "Fresh")
+        pulled = await client.pull("G", "Orders", 0)
+        assert [record.body for record in records_of(pulled)] == [b"0", b"1", b"2", b"3", b"4"]
+        assert len(records_of(await client.pull("G", "Fresh", 0))) == 1
+        await client.close()
+
+    options = ("--store", str(tmp_path), "--output", "json")
+    options += ("--set", "mappedFileSizeCommitLog=1048576")
+    with start(*options) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["broker"]
+        run_async(lambda: before(address))
+        process.kill()
+        process.communicate(timeout=30)
+    with start(*options) as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["broker"]
+        run_async(lambda: after(address))
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 0

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from orbitmq.client.background_loop import BackgroundLoop, SharedLoop, acquire_loop, release_loop
+from orbitmq.errors import ClientClosedError
 
 
 async def where() -> str:
@@ -85,6 +86,18 @@ def test_stopping_cancels_what_is_left():
     loop.stop()
 
     assert cancelled.is_set()
+
+
+def test_a_call_after_the_end_is_refused_and_one_before_it_is_made():
+    loop = BackgroundLoop()
+    seen: list[int] = []
+    loop.loop.call_soon_threadsafe(loop.loop.stop)
+    loop.call(lambda: seen.append(1))
+    loop.stop()
+
+    assert seen == [1]
+    with pytest.raises(ClientClosedError, match="open the client again"):
+        loop.call(lambda: seen.append(2))
 
 
 def test_a_child_process_starts_anew():

@@ -45,7 +45,9 @@ def test_an_answer_that_says_no_is_an_error_with_a_next_step():
     async def test(broker, calls):
         broker.script = [refuse(ResponseCode.NO_PERMISSION, "not readable")]
 
-        with pytest.raises(ResponseError, match=r"not readable\. Look at the permissions") as caught:
+        with pytest.raises(
+            ResponseError, match=r"not readable\. Look at the permissions"
+        ) as caught:
             await calls.checked(broker.address, BEAT)
         assert (caught.value.code, caught.value.remark) == (16, "not readable")
 

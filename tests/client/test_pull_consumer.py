@@ -161,7 +161,7 @@ def test_tags_are_filtered(tmp_path):
                 await world.send("Orders", tag, tag=tag)
             queue = world.queue("Orders", 0)
             async with AsyncPullConsumer(world.namesrv, "audit", start_from="first") as consumer:
-                await consumer.assign([queue], "Aa")
+                await consumer.assign("Orders", "Aa")
                 assert await poll_all(consumer, 2) == ["Aa", "Aa"]
                 assert consumer.position(queue) == 3
 

@@ -167,6 +167,33 @@ def test_wait_ends_when_another_thread_closes(tmp_path):
     assert result == (False, True)
 
 
+def test_a_message_may_be_settled_after_its_consumer_was_closed(tmp_path):
+    def work(world):
+        member = consumer(world, close_wait_ms=50).open()
+        message = member.receive(timeout=5)
+        member.close()
+        message.ack()  # too late, and no error: it comes again
+        member.close()
+
+    assert in_thread(tmp_path, work)[1] == -1
+
+
+def test_a_consumer_can_be_opened_again(tmp_path):
+    def work(world):
+        member = consumer(world)
+        bodies = []
+        for _ in range(3):
+            with member:
+                message = member.receive(timeout=5)
+                bodies.append(message.body)
+                message.ack()
+        return bodies
+
+    bodies, offset, _ = in_thread(tmp_path, work)
+
+    assert (bodies, offset) == ([b"m0", b"m1", b"m2"], 3)
+
+
 def test_a_consumer_that_is_not_open_says_so():
     member = Consumer(namesrv="127.0.0.1:9", group="demo", topics="Orders")
 

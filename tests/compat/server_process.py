@@ -89,6 +89,15 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start the process and return once it serves."""
+        self.launch()
+        try:
+            self._await_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def launch(self) -> None:
+        """Start the process and do not wait for it."""
         self.root.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -99,11 +108,6 @@ class ServerProcess:
                 cwd=self.root,
                 env={**os.environ, **self.environment},
             )
-        try:
-            self._await_ready()
-        except BaseException:
-            self.kill()
-            raise
 
     def stop(self) -> None:
         """Ask the process to end, as a service supervisor does, and wait for it."""

@@ -57,7 +57,7 @@ class Broker:
         self._servers: list[Server] = []
         self._jobs = PeriodicJobs()
         self._state: StateFiles | None = None
-        self._store: MessageStore | None = None
+        self._opening: asyncio.Future[MessageStore] | None = None
 
     @property
     def context(self) -> BrokerContext:
@@ -116,7 +116,9 @@ class Broker:
             state.add(OFFSETS_FILE, offsets)
             return MessageStore.open(config.store, clock=self._clock, topic_types=topics.queue_type)
 
-        self._store = store = await loop.run_in_executor(None, open_store, self._state)
+        self._opening = loop.run_in_executor(None, open_store, self._state)
+        # Shielded: a start that is given up still has to close what the thread has opened.
+        store = await asyncio.shield(self._opening)
         topics.adopt(store)
         address = _address_text(config.host, port)
         self._context = BrokerContext(
@@ -230,15 +232,15 @@ class Broker:
 
     async def _close_files(self) -> None:
         state, self._state = self._state, None
-        store, self._store = self._store, None
-        self._context = None
-        if store is None:
-            if state is not None:
-                state.abandon()
-            return
-        assert state is not None
-        await state.close()
-        await asyncio.get_running_loop().run_in_executor(None, store.close)
+        opening, self._opening = self._opening, None
+        context, self._context = self._context, None
+        if state is not None:
+            # Without a context the tables were not taken over from the files: leave those alone.
+            await (state.close() if context is not None else state.abandon())
+        if opening is not None:
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                await asyncio.get_running_loop().run_in_executor(None, opening.result().close)
 
 
 def _address_text(host: str, port: int) -> str:

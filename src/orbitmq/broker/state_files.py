@@ -133,8 +133,8 @@ class StateFiles:
         if self._pending is not None:
             await asyncio.gather(self._pending, return_exceptions=True)
         await self.save()
-        self.abandon()
+        await self.abandon()
 
-    def abandon(self) -> None:
+    async def abandon(self) -> None:
         """End the thread; what was not saved is not."""
-        self._thread.shutdown()
+        self._thread.shutdown(wait=False)  # it has nothing to do any more

@@ -164,8 +164,8 @@ class AdminBase:
         if not primaries:
             where = broker or cluster or "the name server's list"
             raise ClientError(
-                f"no primary broker in {where}. Start a broker with this name server's address;"
-                " `orbitmq cluster` shows what is there."
+                f"no primary broker in {where}. Start a broker that knows this name server"
+                " (namesrvAddr), or look for its right name."
             )
         return primaries
 

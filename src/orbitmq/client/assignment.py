@@ -5,14 +5,15 @@ at the start                                    |
 every 20 s                                      | a notice may have been lost
 a broker says that members changed (40)         |
 the route of a topic changed                    | queues were added or taken away
-a second after a round that could not be done   | a topic is not known yet, a lock is not free
+a second after a round that could not be done   | a topic is not known yet, a lock is not free;
+                                                | ten times, then every 20 s
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from orbitmq.client.consumer_context import ConsumerContext
 from orbitmq.client.rebalance import share_of
@@ -21,6 +22,9 @@ from orbitmq.message import RETRY_PREFIX
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
+
+_PATIENT_ROUNDS: Final = 10
+"""After so many failures in a row the usual pace is enough."""
 
 
 class QueueHolder(Protocol):
@@ -45,7 +49,7 @@ class Assignment:
         self._context, self._holder, self._topics = context, holder, topics
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._failed_topics: set[str] = set()
+        self._failures: dict[str, int] = {}  # rounds in a row that a topic could not be done
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="rebalance")
@@ -81,22 +85,24 @@ class Assignment:
             queues, shared = await self._share(topic)
             done = await self._holder.hold(topic, queues, shared=shared)
         except (WireError, ClientError) as failure:
-            self._log_failure(topic, failure)
-            return False
+            return self._failed(topic, failure)
         except Exception:
             _log.exception("group %s: topic %s not rebalanced", self._context.group, topic)
             return False
-        self._failed_topics.discard(topic)
+        self._failures.pop(topic, None)
         return done
 
-    def _log_failure(self, topic: str, failure: Exception) -> None:
-        # The retry topic of a new group appears a moment after its first heartbeat.
-        known = topic in self._failed_topics or topic.startswith(RETRY_PREFIX)
-        self._failed_topics.add(topic)
+    def _failed(self, topic: str, failure: Exception) -> bool:
+        """Return whether it is of no use to try again soon."""
+        # The retry topic of a new group appears a moment after its first heartbeat; that of a group
+        # without retries never does.
+        known = topic in self._failures or topic.startswith(RETRY_PREFIX)
+        count = self._failures[topic] = self._failures.get(topic, 0) + 1
         level = logging.DEBUG if known else logging.WARNING
         _log.log(
             level, "group %s: topic %s not rebalanced: %s", self._context.group, topic, failure
         )
+        return count >= _PATIENT_ROUNDS
 
     async def _share(self, topic: str) -> tuple[set[MessageQueue], bool]:
         """Return the queues that are ours, and whether there are other members."""

@@ -5,12 +5,14 @@ All synchronous clients of a process share one. It starts with the first of them
 
 import asyncio
 import atexit
+import contextlib
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from orbitmq.errors import ClientClosedError
 from orbitmq.net.loop import new_event_loop
 
 T = TypeVar("T")
@@ -23,6 +25,7 @@ class BackgroundLoop:
         self.loop = new_event_loop()
         self._calls: deque[Callable[[], None]] = deque()
         self._woken = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="orbitmq-client", daemon=True)
         self._thread.start()
 
@@ -37,6 +40,8 @@ class BackgroundLoop:
             if pending:
                 self.loop.run_until_complete(asyncio.wait(pending, timeout=1))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self._ended = True
+            self._work_off()  # whoever called until now gets its answer; later calls see the flag
             asyncio.set_event_loop(None)
             self.loop.close()
 
@@ -58,9 +63,13 @@ class BackgroundLoop:
     def call(self, function: Callable[[], None]) -> None:
         """Call a function in the loop soon. Many calls together wake the loop once."""
         self._calls.append(function)
+        if self._ended:
+            raise ClientClosedError("the client thread has ended: open the client again")
         if not self._woken:
             self._woken = True
-            self.loop.call_soon_threadsafe(self._work_off)
+            # A loop that ends at this moment works off what was appended before it closes.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._work_off)
 
     def _work_off(self) -> None:
         # First the flag: what is appended from now on wakes the loop again, or is seen below.

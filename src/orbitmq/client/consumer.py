@@ -69,6 +69,7 @@ class AsyncConsumer:
     async def open(self) -> Self:
         """Join the group; messages come from now on."""
         if self._inner is None:
+            self._ready = asyncio.Queue()
             inner = push_consumer(self.settings, self._make_handler(), self._clock)
             await inner.start()
             self._inner = inner

@@ -13,7 +13,7 @@ belongs to one event loop; clients with the same instance name on that loop shar
     await core.release()
 
 job                       | first  | period
-refresh routes            | 10 s   | 30 s (a route is asked for when it is first needed)
+refresh routes            | 10 ms  | 30 s (a route is asked for when it is first needed)
 heartbeat to all brokers  | 1 s    | 30 s, and to each new connection of a broker
 """
 
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 """The group under which consumers send messages to their retry topic."""
-_FIRST_ROUTES_MS: Final = 10 * SECOND_MS
+_FIRST_ROUTES_MS: Final = 10
 _FIRST_HEARTBEAT_MS: Final = 1 * SECOND_MS
 _GREET_AFTER_S: Final = 0.05
 _LEAVE_TIMEOUT_MS: Final = 1 * SECOND_MS

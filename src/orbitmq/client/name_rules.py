@@ -98,6 +98,8 @@ def require_message(message: Message, bytes_max: int) -> None:
         )
     if message.properties:
         _require_properties(message.properties)
+    if message.delay_level < 0 or message.deliver_ms < 0:
+        raise InvalidMessageError("delay_level and deliver_ms must not be negative")
     if message.delay_level and message.deliver_ms:
         raise InvalidMessageError("set either delay_level or deliver_ms, not both")
 

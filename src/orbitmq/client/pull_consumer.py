@@ -148,15 +148,15 @@ class AsyncPullConsumer:
         return await context.core.routes.subscribe_queues(topic)
 
     async def assign(
-        self, queues: Iterable[MessageQueue], expression: Expression = EVERYTHING
+        self, queues: Iterable[MessageQueue] | str, expression: Expression = EVERYTHING
     ) -> None:
-        """Read exactly these queues from now on; those that stay keep their position."""
+        """Read exactly these queues from now on, or all of a topic; those that stay keep their position."""
         context, pulled = self._opened()
         if self._assignment is not None:
             raise ClientError(
                 "this consumer has subscribed to topics: it cannot be assigned queues"
             )
-        wanted = set(queues)
+        wanted = set(await self.topic_queues(queues) if isinstance(queues, str) else queues)
         for topic in sorted({queue.topic for queue in wanted}):
             await context.core.routes.subscribe_queues(topic)  # NoRouteError: here and now
         await context.core.heartbeat()

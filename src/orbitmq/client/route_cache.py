@@ -138,7 +138,7 @@ class RouteCache:
             raise self.no_route(topic)
         if not route.queues:
             what = "none of its queues may be written, or their brokers have no primary"
-            step = "`orbitmq topic route` shows permissions and brokers."
+            step = "`orbitmq topic stats` tells permissions and brokers."
             raise NoRouteError(topic, what, step)
         return route
 

@@ -73,6 +73,7 @@ class Consumer:
     def open(self) -> Self:
         """Join the group; messages come from now on."""
         if self._inner is None:
+            self._ready, self._ended = queue.SimpleQueue(), threading.Event()
             loop = acquire_loop()
             try:
                 self._inner = loop.run(self._start(loop))
@@ -91,7 +92,13 @@ class Consumer:
     def _make_handler(self, loop: BackgroundLoop) -> Handler:
         config = self.settings.consumer
         if self._handler is None:
-            self._deliveries = Deliveries(self._ready, loop.call)
+            ended = self._ended
+
+            def call(function: Callable[[], None]) -> None:
+                if not ended.is_set():
+                    loop.call(function)
+
+            self._deliveries = Deliveries(self._ready, call)
             return self._deliveries.handle
         name = f"orbitmq-{config.group}"
         self._threads = ThreadPoolExecutor(config.workers, thread_name_prefix=name)

@@ -120,8 +120,10 @@ class PullConsumer:
         """Return all queues of a topic that may be read."""
         return self._run(self._inner.topic_queues(topic))
 
-    def assign(self, queues: Iterable[MessageQueue], expression: Expression = EVERYTHING) -> None:
-        """Read exactly these queues from now on; those that stay keep their position."""
+    def assign(
+        self, queues: Iterable[MessageQueue] | str, expression: Expression = EVERYTHING
+    ) -> None:
+        """Read exactly these queues from now on, or all of a topic; those that stay keep their position."""
         self._run(self._inner.assign(queues, expression))
 
     def subscribe(self, topics: Topics) -> None:

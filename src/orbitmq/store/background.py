@@ -51,7 +51,9 @@ class Background:
         )
         self._checkpoint_at_ms = now_ms + CHECKPOINT_INTERVAL_MS
         self._kernel_thread: threading.Thread | None = None
-        self._kernel_lock = threading.RLock()  # kernels are not changed while the store is closed
+        self._kernel_lock = threading.Lock()  # kernels are not changed while the store is closed
+        # Another one: the dispatching thread takes it, for whom the holder of the first one waits.
+        self._kernel_start_lock = threading.Lock()
         self._flush_service = self._service("flush", self._flush.run, config.flush_interval_ms)
         self._commit_service = self._service("commit", self._commit.run, config.commit_interval_ms)
         self._queue_service = self._service(
@@ -102,7 +104,7 @@ class Background:
 
     def _start_kernels(self) -> None:
         """Load the compiled kernels in a thread, unless they are in use or on their way."""
-        with self._kernel_lock:
+        with self._kernel_start_lock:
             if not self._running or self._kernel_thread or self._parts.kernels.name != "plain":
                 return
             self._kernel_thread = threading.Thread(

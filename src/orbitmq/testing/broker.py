@@ -1,7 +1,7 @@
 """A whole broker inside a test: real sockets on free loopback ports, a store that goes away with it.
 
-with Broker() as broker:
-    producer = Producer(namesrv=broker.namesrv, group="test")
+with Broker() as broker, Producer(broker.namesrv, "test") as producer:
+    producer.send(Message("Orders", b"hello"))
 """
 
 import asyncio
@@ -55,6 +55,10 @@ class Broker:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.stop()
 
+    def __repr__(self) -> str:
+        state = f"namesrv={self.namesrv!r}, address={self.address!r}" if self._thread else "stopped"
+        return f"Broker({self.name!r}, {state})"
+
     @property
     def store_path(self) -> Path:
         """Where the messages lie."""
@@ -81,7 +85,9 @@ class Broker:
             raise
 
     def restart(self) -> None:
-        """Stop cleanly and start again on the same store and the same ports."""
+        """Stop cleanly and start again on the same store and the same ports; the name server stays."""
+        if self._thread is None:
+            raise RuntimeError("the broker is not running")
         self._call(self._stop_broker())
         self._call(self._start_broker())
 
@@ -92,11 +98,13 @@ class Broker:
             return
         try:
             self._call(self._stop())
+            self._call(loop.shutdown_default_executor())  # else its threads outlive the loop
         finally:
             self._loop = self._thread = None
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
+            self.namesrv = self.address = ""
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
                 self._temporary = None

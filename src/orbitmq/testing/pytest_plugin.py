@@ -1,7 +1,10 @@
 """Fixtures for pytest; installed with the package, so that a test only has to name them.
 
 def test_orders(orbitmq_broker):
-    producer = Producer(namesrv=orbitmq_broker.namesrv, group="test")
+    with Producer(orbitmq_broker.namesrv, "test") as producer:
+        producer.send(Message("Orders", b"hello"))
+
+Every pytest run of an environment with OrbitMQ loads this module, so it imports nothing but pytest.
 """
 
 from collections.abc import Iterator

@@ -27,6 +27,8 @@ final class Receiver {
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(4);
         consumer.setPersistConsumerOffsetInterval(1000);
+        // A heartbeat that meets a rebalance is left out; until the next one the broker refuses the pulls.
+        consumer.setHeartbeatBrokerInterval(3000);
         consumer.setMaxReconsumeTimes(words.number("times", -1));
         consumer.subscribe(words.text("topic", ""), words.text("tags", "*"));
         if (words.text("orderly", "").equals("true")) {
