@@ -5,6 +5,8 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,17 @@ COMMAND = [sys.executable, "-c", "from orbitmq.cli import main; main()", "broker
 HERE = ["--host", "127.0.0.1", "--port", "0"]
 
 
-def start(*options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def start(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a broker; it does not outlive the test."""
+    process = subprocess.Popen(
         [*COMMAND, *HERE, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -90,6 +99,7 @@ def test_a_killed_broker_comes_back_with_its_topic_messages_and_offset(tmp_path:
                 await asyncio.sleep(0.01)
         await client.commit("G", "Orders", 3)
         assert (await client.send("Fresh", b"of a topic that was made this moment")).code == 0
+        await client.close()
 
     async def after(address: str) -> None:
         client = LiveClient(address)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,7 +14,6 @@ import pytest
 from cluster_commands import Cluster
 from command import ORBITMQ, json_lines, run
 from orbitmq.cli.message import BODY_SHOWN
-from orbitmq.client import Admin
 from orbitmq.errors import InvalidMessageError, NoRouteError
 
 
@@ -93,13 +93,15 @@ def test_a_delayed_message_comes_later(cluster):
 
 def test_send_refuses_what_no_broker_takes(cluster):
     no_name = cluster.command("message", "send", "bad topic", "x")
+    no_body = cluster.command("message", "send", "Orders", "")
     no_pair = cluster.command("message", "send", "Orders", "x", "--property", "nonsense")
     reserved = cluster.command("message", "send", "Orders", "x", "--property", "TAGS=x")
 
     assert isinstance(no_name.exception, InvalidMessageError)
+    assert isinstance(no_body.exception, InvalidMessageError)
     assert no_pair.exit_code == 2
     assert "NAME=VALUE" in no_pair.stderr
-    assert reserved.exit_code != 0
+    assert isinstance(reserved.exception, InvalidMessageError)
 
 
 def test_send_works_as_a_process_with_a_pipe(cluster):
@@ -157,7 +159,7 @@ def test_tail_shows_what_comes_and_ends_at_ctrl_c(cluster):
         out, err = process.communicate(timeout=30)
 
     assert first.rstrip().endswith("TagA k1  hello")
-    assert f"broker-a/{'01'['/1@' in first]}@" in first
+    assert re.search(r"  broker-a/[01]@\d  ", first)
     assert second.rstrip().endswith("-  there")
     assert (process.returncode, out) == (0, "")
     assert err == "orbitmq: 2 messages shown\n"
@@ -231,17 +233,16 @@ def test_tail_of_an_unknown_topic_or_time_says_so(cluster):
 
 @pytest.mark.parametrize(
     ("body", "shown"),
-    [("x" * 100, "x" * BODY_SHOWN + "... (100 bytes)"), ("a\tb\x1b[31m", "a.b.[31m"), ("", "")],
-    ids=["long", "control characters", "empty"],
+    [("x" * 100, "x" * BODY_SHOWN + "... (100 bytes)"), ("a\tb\x1b[31m", "a.b.[31m")],
+    ids=["long", "control characters"],
 )
 def test_tail_shows_bodies_without_harm(cluster, body, shown):
     topic = cluster.create(cluster.name(), queues=1)
-    if body:
-        cluster.send(topic, body)
-        line = cluster.output("message", "tail", topic, "--from", "earliest", "--count", 1)
-        assert line.rstrip("\n").endswith("  " + shown)
-    else:
-        assert cluster.command("message", "send", topic, "").exit_code == 1
+    cluster.send(topic, body)
+
+    line = cluster.output("message", "tail", topic, "--from", "earliest", "--count", 1)
+
+    assert line.rstrip("\n").endswith("  " + shown)
 
 
 # --- get, query ---
@@ -274,8 +275,7 @@ def test_query_finds_messages_by_key_and_time(cluster):
     cluster.send(topic, "c", keys=["k1", "k2"])
 
     def query(*options: object) -> list[str]:
-        with Admin(cluster.namesrv):
-            result = cluster.command("message", "query", topic, *options, "--output", "json")
+        result = cluster.command("message", "query", topic, *options, "--output", "json")
         return sorted(one["body"] for one in json_lines(result.stdout))
 
     assert query("--key", "k1") == ["a", "b", "c"]

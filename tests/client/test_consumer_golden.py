@@ -198,8 +198,9 @@ def test_a_pull_consumer_asks_as_java_does(tmp_path):
             async with consumer:
                 requests = Requests(consumer._context.core)
                 await consumer.assign(await consumer.topic_queues("GwLiteJ"))
-                await until(lambda: requests.commands[-1].code == RequestCode.LITE_PULL_MESSAGE)
-                return requests.commands[-1].fields
+                code = RequestCode.LITE_PULL_MESSAGE
+                await until(lambda: any(command.code == code for command in requests.commands))
+                return requests.first(code).fields
 
     fields = run_async(main)
 

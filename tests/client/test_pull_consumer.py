@@ -8,7 +8,7 @@ from async_run import run_async
 from consumer_world import consumer_world, names, until
 from orbitmq.client.broker_api import PullStatus
 from orbitmq.client.pull_consumer import AsyncPullConsumer
-from orbitmq.errors import ClientClosedError, ClientError, NoRouteError
+from orbitmq.errors import ClientClosedError, ClientError, NoRouteError, ResponseError
 
 
 async def poll_all(consumer: AsyncPullConsumer, count: int) -> list[str]:
@@ -247,5 +247,28 @@ def test_misuse_is_refused_with_a_reason(tmp_path):
                     await consumer.subscribe("Orders")
             with pytest.raises(ClientClosedError, match="open"):
                 await consumer.poll()
+
+    run_async(main)
+
+
+def test_a_broker_that_knows_no_lite_pulls_is_asked_in_the_plain_way(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "a")
+            async with AsyncPullConsumer(world.namesrv, "audit", start_from="first") as consumer:
+                brokers = consumer._context.core.brokers
+                plain, lites = brokers.pull, []
+
+                async def pull(address, header, *, timeout_ms, lite=False):
+                    lites.append(lite)
+                    if lite:
+                        raise ResponseError(3, "request type 361 not supported")
+                    return await plain(address, header, timeout_ms=timeout_ms)
+
+                brokers.pull = pull
+                await consumer.assign("Orders")
+                assert await poll_all(consumer, 1) == ["a"]
+                assert lites[:2] == [True, False]
 
     run_async(main)

@@ -384,6 +384,32 @@ def test_broadcasting_gives_everybody_everything_and_remembers_it_in_a_file(tmp_
     run_async(main)
 
 
+def test_broadcasting_can_be_orderly_without_locks(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path / "broker") as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(4))
+            seen = Seen(lambda message: message.body == b"m1" and message.reconsume_times < 5)
+            given = {"broadcasting": True, "offsets_directory": tmp_path / "offsets"}
+
+            async with consumer(
+                world,
+                "demo",
+                seen,
+                orderly=True,
+                suspend_queue_ms=10,
+                reconsume_times_max=1,
+                **given,
+            ):
+                await until(lambda: "m3" in seen.bodies)
+
+            # After its last try a message is left out: broadcasting has no dead letters.
+            assert seen.bodies == ["m0", "m1", "m1", "m2", "m3"]
+            assert world.broker.context.topics.get("%DLQ%demo") is None
+
+    run_async(main)
+
+
 @pytest.mark.parametrize("start_from", ["first", "last", "time"])
 def test_a_new_group_begins_where_it_was_told(tmp_path, start_from):
     async def main():

@@ -23,6 +23,7 @@ BATCH: Final = 5
 BURST: Final = 20
 PAUSE_SECONDS: Final = 0.05  # after a failed send; one broker of one is down for a while
 ORDERED_SENDERS: Final = ("one", "batch")  # sends that overtake each other keep no order
+ROUTE_MS: Final = 1000  # how soon a broker that came back is used again
 FILLER: Final = b"." * 200
 
 
@@ -46,6 +47,11 @@ class Ledger:
         with self.lock:
             self.handled[message.queue].add(message.queue_offset)
             self.bodies.add(message.body)
+
+    def brokers(self, since: int) -> set[str]:
+        """Return which brokers acknowledged, from the given number of the acknowledgement on."""
+        with self.lock:
+            return {queue.broker_name for queue, _ in list(self.acknowledged)[since:]}
 
     def missing(self) -> set[bytes]:
         """Return what was acknowledged and not yet consumed."""
@@ -79,6 +85,14 @@ class Load:
         while len(self.ledger.acknowledged) < wanted:
             assert self.error is None, self.error
             assert time.monotonic() < deadline, "the producers do not get on"
+            time.sleep(0.005)
+
+    def await_handled(self, count: int, seconds: float = 60) -> None:
+        """Wait until the consumer was given so many more messages."""
+        wanted = len(self.ledger.bodies) + count
+        deadline = time.monotonic() + seconds
+        while len(self.ledger.bodies) < wanted:
+            assert time.monotonic() < deadline, "the consumer does not get on"
             time.sleep(0.005)
 
     def await_consumed(self, seconds: float = 90) -> None:
@@ -148,8 +162,10 @@ def running_load(namesrv: str, topic: str, group: str) -> Iterator[Load]:
         persist_interval_ms=300,
         pull_failed_wait_ms=200,
         rebalance_interval_ms=2000,
+        route_interval_ms=ROUTE_MS,
     )
-    with Producer(namesrv, "load", send_timeout_ms=2000) as producer, consumer:
+    producer = Producer(namesrv, "load", send_timeout_ms=2000, route_interval_ms=ROUTE_MS)
+    with producer, consumer:
         for kind in ("one", "batch", "burst"):
             thread = threading.Thread(target=load._send, args=(kind, producer), name=kind)
             load._threads.append(thread)

@@ -45,6 +45,8 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path) 
 
 def _kill_and_restart(broker: ServerProcess, load: Load, chance: random.Random) -> None:
     load.await_acknowledged(chance.randrange(100, 1500))
+    if chance.random() < 0.5:
+        load.await_handled(chance.randrange(1, 500))
     time.sleep(chance.uniform(0, 0.01))
     broker.kill()
     _check_consumer_offsets(broker, load)

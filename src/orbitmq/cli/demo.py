@@ -1,6 +1,7 @@
-"""`orbitmq demo`: a store's life in under a minute, every figure checked.
+"""`orbitmq demo`: the life of a store and of a live broker in under a minute, every figure checked.
 
-Writes, reads in five ways, has a second process write on and kills it, recovers, checks.
+The store's part is here: write, read in five ways, have a second process write on and kill it, recover,
+check. The broker's part is in `demo_live`.
 """
 
 import logging
@@ -13,50 +14,51 @@ import time
 from bisect import bisect_left
 from pathlib import Path
 
-from rich.console import Console
-
 from orbitmq.cli import demo_load as load
+from orbitmq.cli.demo_live import LiveDemo
+from orbitmq.cli.demo_report import Report, Timer
 from orbitmq.cli.output import bytes_text
 from orbitmq.format.record import decode_record
 from orbitmq.message import Boundary, GetStatus
 from orbitmq.store.store import MessageStore
 
 READ_COUNT = 32
-RANDOM_READS = 20_000
-KEY_QUERIES = 2_000
-TIME_SEARCHES = 2_000
+RANDOM_READS = 10_000
+KEY_QUERIES = 1_000
+TIME_SEARCHES = 1_000
+LIVE_SHARE = 5  # the broker's part has so many times fewer messages than the store's
 KILL_AFTER_SECONDS = (0.8, 1.6)  # of writing; the moment is random
 
 
 def run_demo(messages: int, *, keep: bool = False) -> bool:
     """Run all steps; return whether every figure was right."""
-    logging.getLogger("orbitmq").setLevel(logging.ERROR)  # a killed writer is no news here
+    logging.getLogger("orbitmq").setLevel(logging.CRITICAL)  # what we kill ourselves is no news
     root = Path(tempfile.mkdtemp(prefix="orbitmq-demo-"))
-    demo = Demo(root, messages)
+    report = Report()
     try:
-        demo.run()
+        StoreDemo(report, root / "store", messages).run()
+        LiveDemo(report, root / "live", messages // LIVE_SHARE).run()
+        report.verdict()
     finally:
         if keep:
-            demo.console.print(f"\nThe store is in {root}", soft_wrap=True)
+            report.console.print(f"\nThe stores are in {root}", soft_wrap=True)
         else:
             shutil.rmtree(root)
-    return demo.all_right
+    return report.all_right
 
 
-class Demo:
-    """The steps, and what they print. `messages` grows when the second process has written."""
+class StoreDemo:
+    """The steps of the store. `messages` grows when the second process has written."""
 
-    def __init__(self, root: Path, messages: int) -> None:
-        self.console = Console(highlight=False)
-        self.root, self.messages = root, messages
-        self.all_right = True
+    def __init__(self, report: Report, root: Path, messages: int) -> None:
+        self.line, self.remark = report.line, report.remark
+        self.report, self.root, self.messages = report, root, messages
         self._store_ms: list[int] = []  # of each message that this process wrote
         self._random = random.Random(20_240_229)
 
     def run(self) -> None:
-        start = time.perf_counter()
         topics, queues = len(load.TOPICS), load.QUEUES
-        self.console.print(f"A throw-away store, {topics} topics with {queues} queues each.\n")
+        self.report.heading(f"A throw-away store, {topics} topics with {queues} queues each.")
         with self.open() as store:
             self.write(store)
             self.read_in_order(store)
@@ -67,27 +69,24 @@ class Demo:
         acknowledged = self.kill_a_writer()
         self.recover(acknowledged)
         self.check()
-        took = time.perf_counter() - start
-        verdict = (
-            "[green]every figure is right[/]" if self.all_right else "[red]figures are wrong[/]"
-        )
-        self.console.print(f"\n{took:.1f} s in all; {verdict}")
 
     def open(self) -> MessageStore:
-        with _Timer() as timer:
+        with Timer() as timer:
             store = MessageStore.open(load.demo_config(self.root))
             store.wait_kernels()  # the first start on a machine compiles them, which takes a while
-        self.line("open", "an empty store, kernels loaded", timer, 0, right=True)
+        self.line("open", "an empty store, kernels loaded", timer, right=True)
         return store
 
     def write(self, store: MessageStore) -> None:
-        with _Timer() as timer:
+        with Timer() as timer:
             for batch in load.batches(0, self.messages):
                 results = store.append_many(batch)
                 self._store_ms += [result.store_ms for result in results]
             store.wait_dispatched()
         in_queues = sum(_queue_lengths(store))
-        self.line("write", f"{in_queues:,} messages", timer, in_queues, in_queues == self.messages)
+        self.line(
+            "write", f"{in_queues:,} messages", timer, in_queues, right=in_queues == self.messages
+        )
         log_bytes = store.max_log_offset - store.min_log_offset
         segments = len(list((self.root / "commitlog").iterdir()))
         index_files = len(list((self.root / "index").iterdir()))
@@ -95,7 +94,7 @@ class Demo:
 
     def read_in_order(self, store: MessageStore) -> None:
         seen = 0
-        with _Timer() as timer:
+        with Timer() as timer:
             for lane in range(load.LANES):
                 where, n = load.place(lane), lane
                 while True:
@@ -106,20 +105,20 @@ class Demo:
                     for raw in found.records:
                         seen += decode_record(raw).body == load.body(n)
                         n += load.LANES
-        self.line("read", f"{seen:,} in order, by queue", timer, seen, seen == self.messages)
+        self.line("read", f"{seen:,} in order, by queue", timer, seen, right=seen == self.messages)
 
     def read_at_random(self, store: MessageStore) -> None:
         right = 0
-        with _Timer() as timer:
+        with Timer() as timer:
             for _ in range(RANDOM_READS):
                 n = self._random.randrange(self.messages)
                 found = store.get(*load.place(n), 1)
                 right += decode_record(found.records[0]).body == load.body(n)
-        self.line("", f"{right:,} at random, by offset", timer, right, right == RANDOM_READS)
+        self.line("", f"{right:,} at random, by offset", timer, right, right=right == RANDOM_READS)
 
     def read_by_tag(self, store: MessageStore) -> None:
         wanted, seen = load.TAGS[1], 0
-        with _Timer() as timer:
+        with Timer() as timer:
             for lane in range(load.LANES):
                 where, offset = load.place(lane), 0
                 while True:
@@ -131,28 +130,28 @@ class Demo:
                     seen += sum(decode_record(raw).tags == wanted for raw in found.records)
                     offset = found.next_offset
         expected = sum(load.tag(n) == wanted for n in range(self.messages))
-        self.line("", f"{seen:,} by tag {wanted!r}", timer, seen, seen == expected)
+        self.line("", f"{seen:,} by tag {wanted!r}", timer, seen, right=seen == expected)
 
     def query_by_key(self, store: MessageStore) -> None:
         right = 0
-        with _Timer() as timer:
+        with Timer() as timer:
             for _ in range(KEY_QUERIES):
                 n = self._random.randrange(self.messages)
                 hits = store.query(load.place(n).topic, load.key(n), exact=True)
                 right += [decode_record(raw).body for raw in hits] == [load.body(n)]
-        self.line("", f"{right:,} by key", timer, right, right == KEY_QUERIES)
+        self.line("", f"{right:,} by key", timer, right, right=right == KEY_QUERIES)
 
     def search_by_time(self, store: MessageStore) -> None:
         lanes = [self._store_ms[lane :: load.LANES] for lane in range(load.LANES)]
         right = 0
-        with _Timer() as timer:
+        with Timer() as timer:
             for _ in range(TIME_SEARCHES):
                 lane = self._random.randrange(load.LANES)
                 moment = self._random.choice(lanes[lane])
                 where = load.place(lane)
                 offset = store.offset_by_time(where.topic, where.queue_id, moment, Boundary.LOWER)
                 right += offset == bisect_left(lanes[lane], moment)
-        self.line("", f"{right:,} searches by time", timer, right, right == TIME_SEARCHES)
+        self.line("", f"{right:,} searches by time", timer, right, right=right == TIME_SEARCHES)
 
     def kill_a_writer(self) -> int:
         """Return how many messages were acknowledged when the writer was killed."""
@@ -175,11 +174,11 @@ class Demo:
                 acknowledged = int(line) if line.endswith("\n") else acknowledged
         more = acknowledged - self.messages
         killed = more > 0 and writer.returncode < 0
-        self.line("kill", f"a writer; {more:,} more acknowledged", None, 0, killed)
+        self.line("kill", f"a writer; {more:,} more acknowledged", right=killed)
         return acknowledged
 
     def recover(self, acknowledged: int) -> None:
-        with _Timer() as timer, MessageStore.open(load.demo_config(self.root)) as store:
+        with Timer() as timer, MessageStore.open(load.demo_config(self.root)) as store:
             timer.stop()
             store.wait_dispatched()
             self.messages = sum(_queue_lengths(store))
@@ -188,7 +187,7 @@ class Demo:
                 load.lane_length(self.messages, lane) for lane in range(load.LANES)
             ]
             text = f"{self.messages:,} messages, {lost} acknowledged lost"
-            self.line("recover", text, timer, 0, whole and lost == 0)
+            self.line("recover", text, timer, right=whole and lost == 0)
             report = store.recovery_report
             read = report.end_offset - report.start_offset
             self.remark(f"{bytes_text(read)} of log read again, {report.stale_units} units cut")
@@ -198,36 +197,11 @@ class Demo:
     def check(self) -> None:
         from orbitmq.store.offline.check import check_store
 
-        with _Timer() as timer:
+        with Timer() as timer:
             findings = check_store(self.root, load.SETTINGS).findings
         for finding in findings[:5]:
             self.remark(str(finding))
-        self.line("check", f"{len(findings)} findings", timer, 0, not findings)
-
-    def line(self, step: str, text: str, timer: "_Timer | None", count: int, right: bool) -> None:
-        self.all_right &= right
-        took = f"{timer.seconds:.2f} s" if timer else ""
-        rate = f"{count / timer.seconds:,.0f}/s" if timer and count else ""
-        mark = "[green]right[/]" if right else "[red]WRONG[/]"
-        self.console.print(f"{step:8}{text:43}{took:>9}{rate:>13}  {mark}")
-
-    def remark(self, text: str) -> None:
-        self.console.print(f"{'':8}{text}", style="dim")
-
-
-class _Timer:
-    """Measures a block, or the part of it before `stop`."""
-
-    def __enter__(self) -> "_Timer":
-        self._start = time.perf_counter()
-        self.seconds = 0.0
-        return self
-
-    def stop(self) -> None:
-        self.seconds = time.perf_counter() - self._start
-
-    def __exit__(self, *exc: object) -> None:
-        self.seconds = self.seconds or time.perf_counter() - self._start
+        self.line("check", f"{len(findings)} findings", timer, right=not findings)
 
 
 def _queue_lengths(store: MessageStore) -> list[int]:

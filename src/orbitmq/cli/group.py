@@ -216,8 +216,10 @@ def reset(
             (c.queue.broker_name, c.queue.queue_id, _offset_text(c.old_offset), c.new_offset)
             for c in changes
         ],
-        title=f"{group} in {topic}" + (" (nothing was changed)" if dry_run else ""),
+        title=f"{group} in {topic}",
     )
+    if dry_run:
+        typer.echo("nothing was changed")
 
 
 def _target(to: str) -> int | Literal["earliest", "latest"]:

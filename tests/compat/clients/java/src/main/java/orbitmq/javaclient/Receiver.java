@@ -21,6 +21,7 @@ final class Receiver {
         failures = words.number("fail", 0);
         consumer = new DefaultMQPushConsumer(words.text("group", "receivers"));
         consumer.setNamesrvAddr(namesrv);
+        consumer.setPollNameServerInterval(words.number("poll", 30000));
         consumer.setInstanceName(words.text("instance", "receive" + words.id()));
         consumer.setVipChannelEnabled(words.text("vip", "false").equals("true"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

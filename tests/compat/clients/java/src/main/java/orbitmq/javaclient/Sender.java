@@ -20,6 +20,7 @@ final class Sender implements Runnable {
         this.words = words;
         producer = new DefaultMQProducer(words.text("group", "senders"));
         producer.setNamesrvAddr(namesrv);
+        producer.setPollNameServerInterval(words.number("poll", 30000));
         producer.setInstanceName("send" + words.id());
         producer.setVipChannelEnabled(words.text("vip", "false").equals("true"));
         producer.setSendMsgTimeout(words.number("timeout", 10000));

@@ -1,0 +1,50 @@
+"""What the demo prints: one line per step with its figures, and whether they are right."""
+
+import time
+
+from rich.console import Console
+
+
+class Report:
+    """Prints steps and remembers whether all of them were right."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+        self.all_right = True
+        self._start = time.perf_counter()
+
+    def heading(self, text: str) -> None:
+        self.console.print(f"{text}\n")
+
+    def line(
+        self, step: str, text: str, timer: "Timer | None" = None, count: int = 0, *, right: bool
+    ) -> None:
+        """Print a step: what was done, how long it took, how many per second, right or not."""
+        self.all_right &= right
+        took = f"{timer.seconds:.2f} s" if timer else ""
+        rate = f"{count / timer.seconds:,.0f}/s" if timer and count else ""
+        mark = "[green]right[/]" if right else "[red]WRONG[/]"
+        self.console.print(f"{step:8}{text:43}{took:>9}{rate:>13}  {mark}")
+
+    def remark(self, text: str) -> None:
+        self.console.print(f"{'':8}{text}", style="dim", soft_wrap=True)
+
+    def verdict(self) -> None:
+        took = time.perf_counter() - self._start
+        right = "[green]every figure is right[/]" if self.all_right else "[red]figures are wrong[/]"
+        self.console.print(f"\n{took:.1f} s in all; {right}")
+
+
+class Timer:
+    """Measures a block, or the part of it before `stop`."""
+
+    def __enter__(self) -> "Timer":
+        self._start = time.perf_counter()
+        self.seconds = 0.0
+        return self
+
+    def stop(self) -> None:
+        self.seconds = time.perf_counter() - self._start
+
+    def __exit__(self, *exc: object) -> None:
+        self.seconds = self.seconds or time.perf_counter() - self._start
