@@ -1,9 +1,11 @@
 """Real brokers on real sockets, in the test's own process, and the few requests that tests make of them."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from async_run import run_async
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.format.record import Record, decode_record
@@ -25,6 +27,8 @@ from orbitmq.wire.pull_flags import PullFlag
 LOOPBACK = "127.0.0.1"
 TIMEOUT_MS = 10_000
 
+T = TypeVar("T")
+
 
 def live_config(root: Path, *, store: dict[str, Any] | None = None, **given: Any) -> BrokerConfig:
     """Return the config of a small broker on a free port of the loopback address."""
@@ -43,6 +47,22 @@ def live_broker(root: Path, **given: Any) -> Broker:
     return Broker(live_config(root, **given))
 
 
+_clients: "list[LiveClient]" = []
+
+
+def run_live(main: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 30) -> T:
+    """Run it to its end. What a failed test leaves open is closed: else the loop would never end."""
+
+    async def closing() -> T:
+        try:
+            return await main()
+        finally:
+            while _clients:
+                await _clients.pop().close()
+
+    return run_async(closing, seconds=seconds)
+
+
 class LiveClient:
     """A client as simple as can be: requests to one address, and what the broker asks in turn."""
 
@@ -50,6 +70,7 @@ class LiveClient:
         self.address, self.client_id = address, client_id
         self.asked: asyncio.Queue[Command] = asyncio.Queue()
         self.channels = Channels(self)
+        _clients.append(self)
 
     def on_open(self, connection: object) -> None: ...
 

@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from async_run import run_async
 from golden_stores import settings, unpack
-from live_broker import LOOPBACK, LiveClient, live_broker, live_config, records_of, send_header
+from live_broker import (
+    LOOPBACK,
+    LiveClient,
+    live_broker,
+    live_config,
+    records_of,
+    run_live,
+    send_header,
+)
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import StateFileError, StoreLockedError, UnreachableError
@@ -66,7 +73,7 @@ def test_a_client_sends_pulls_and_keeps_its_offset(tmp_path: Path) -> None:
             assert (await client.offset("G", "Orders")).fields == {"offset": "2"}
             await client.close()
 
-    run_async(main)
+    run_live(main)
 
 
 @pytest.mark.feature("F20")
@@ -76,6 +83,7 @@ def test_a_parked_pull_is_answered_when_a_message_comes(tmp_path: Path) -> None:
             client = LiveClient(broker.address)
             await client.heartbeat("G", "Orders")
             await client.send("Orders", b"first")
+            await asyncio.to_thread(broker.context.store.wait_dispatched)
 
             parked = asyncio.ensure_future(client.pull("G", "Orders", 1, suspend_ms=10_000))
             await client.offset("G", "Orders")  # behind the pull on the same connection
@@ -85,7 +93,7 @@ def test_a_parked_pull_is_answered_when_a_message_comes(tmp_path: Path) -> None:
             assert [record.body for record in records_of(await parked)] == [b"second"]
             await client.close()
 
-    run_async(main)
+    run_live(main)
 
 
 @pytest.mark.feature("F81")
@@ -114,7 +122,7 @@ def test_everything_is_there_again_after_a_stop_and_a_start(tmp_path: Path) -> N
             assert broker.context.topics.get("Orders").write_queue_nums == 4  # type: ignore[union-attr]
             await client.close()
 
-    run_async(main)
+    run_live(main)
 
 
 def test_a_stop_answers_what_is_on_its_way(tmp_path: Path) -> None:
@@ -124,6 +132,7 @@ def test_a_stop_answers_what_is_on_its_way(tmp_path: Path) -> None:
         client = LiveClient(broker.address)
         await client.heartbeat("G", "Orders")
         await client.send("Orders", b"first")
+        await asyncio.to_thread(broker.context.store.wait_dispatched)
         parked = asyncio.ensure_future(client.pull("G", "Orders", 1, suspend_ms=20_000))
         sends = [asyncio.ensure_future(client.send("Orders", b"x" * 100)) for _ in range(50)]
         other = asyncio.ensure_future(client.pull("G", "Orders", 1, queue_id=2, suspend_ms=20_000))
@@ -138,7 +147,7 @@ def test_a_stop_answers_what_is_on_its_way(tmp_path: Path) -> None:
         await client.close()
         await broker.stop()  # a second stop has nothing to do
 
-    run_async(main)
+    run_live(main)
 
 
 def test_the_second_port_answers_the_same(tmp_path: Path) -> None:
@@ -150,7 +159,7 @@ def test_the_second_port_answers_the_same(tmp_path: Path) -> None:
             assert (await client.send("Orders", b"x")).code == 0
             await client.close()
 
-    run_async(main)
+    run_live(main)
 
 
 def test_consumers_hear_of_each_other(tmp_path: Path) -> None:
@@ -167,7 +176,7 @@ def test_consumers_hear_of_each_other(tmp_path: Path) -> None:
             assert broker.context.consumers.group("G").client_ids == ["c1"]  # type: ignore[union-attr]
             await one.close()
 
-    run_async(main)
+    run_live(main)
 
 
 def test_offsets_are_on_disk_within_seconds_without_a_stop(tmp_path: Path) -> None:
@@ -184,7 +193,7 @@ def test_offsets_are_on_disk_within_seconds_without_a_stop(tmp_path: Path) -> No
                         await asyncio.sleep(0.005)
             await client.close()
 
-    run_async(main)
+    run_live(main)
 
 
 def test_a_new_topic_is_on_disk_without_a_stop(tmp_path: Path) -> None:
@@ -198,7 +207,7 @@ def test_a_new_topic_is_on_disk_without_a_stop(tmp_path: Path) -> None:
                     await asyncio.sleep(0.005)
             await client.close()
 
-    run_async(main)
+    run_live(main)
 
 
 def test_a_broker_registers_and_its_topics_have_routes(tmp_path: Path) -> None:
@@ -227,7 +236,7 @@ def test_a_broker_registers_and_its_topics_have_routes(tmp_path: Path) -> None:
         assert await route(namesrv.address, "TBW102") is None
         await namesrv.stop()
 
-    run_async(main)
+    run_live(main)
 
 
 def test_a_name_server_that_comes_later_or_again_is_told_everything(
@@ -251,7 +260,7 @@ def test_a_name_server_that_comes_later_or_again_is_told_everything(
                         await asyncio.sleep(0.02)
                 await namesrv.stop()
 
-    run_async(main)
+    run_live(main)
 
 
 @pytest.mark.feature("F81")
@@ -279,7 +288,7 @@ def test_a_broker_opens_the_store_of_a_java_broker(tmp_path: Path) -> None:
             await client.close()
         assert read_state(root / "config" / "consumerOffset.json")["offsetTable"] == before
 
-    run_async(main)
+    run_live(main)
 
 
 def test_a_second_broker_on_the_same_store_or_port_is_refused(tmp_path: Path) -> None:
@@ -297,7 +306,7 @@ def test_a_second_broker_on_the_same_store_or_port_is_refused(tmp_path: Path) ->
             assert (await client.send("Orders", b"x")).code == 0
             await client.close()
 
-    run_async(main)
+    run_live(main)
 
 
 def test_an_unreadable_table_stops_the_start_and_is_left_alone(tmp_path: Path) -> None:
@@ -309,7 +318,7 @@ def test_an_unreadable_table_stops_the_start_and_is_left_alone(tmp_path: Path) -
         with pytest.raises(StateFileError, match=r"topics\.json"):
             await live_broker(tmp_path).start()
 
-    run_async(main)
+    run_live(main)
     assert path.read_text() == '{"topicConfigTable":{"Orders":'
 
 
@@ -325,7 +334,7 @@ def test_a_client_that_goes_silent_is_forgotten(tmp_path: Path) -> None:
             assert broker.context.producers.all() == {}
             await client.close()
 
-    run_async(main)
+    run_live(main)
 
 
 def test_one_way_requests_leave_no_answer(tmp_path: Path) -> None:
@@ -343,7 +352,7 @@ def test_one_way_requests_leave_no_answer(tmp_path: Path) -> None:
             assert client.asked.empty()
             await client.close()
 
-    run_async(main)
+    run_live(main)
 
 
 def test_a_start_that_is_given_up_leaves_nothing_open(
@@ -370,4 +379,4 @@ def test_a_start_that_is_given_up_leaves_nothing_open(
         async with live_broker(tmp_path) as broker:  # its lock was given back
             assert broker.context.store.recovery_report is not None
 
-    run_async(main)
+    run_live(main)

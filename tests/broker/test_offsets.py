@@ -80,6 +80,8 @@ def test_a_report_during_a_pending_reset_is_acknowledged_and_passed_over(
         ({"topic": "Unknown"}, 17),
         ({"commitOffset": "x"}, 1),
         ({"queueId": str(1 << 70)}, 1),
+        ({"queueId": str(1 << 40)}, 29),
+        ({"queueId": "-1"}, 29),
     ],
 )
 def test_a_report_that_cannot_be_kept_is_refused(

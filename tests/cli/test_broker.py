@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from async_run import run_async
-from live_broker import LiveClient, records_of
+from live_broker import LiveClient, records_of, run_live
 from orbitmq.files.state_file import read_state
 
 COMMAND = [sys.executable, "-c", "from orbitmq.cli import main; main()", "broker", "run"]
@@ -115,13 +114,13 @@ def test_a_killed_broker_comes_back_with_its_topic_messages_and_offset(tmp_path:
     with start(*options) as process:
         assert process.stdout is not None
         address = json.loads(process.stdout.readline())["broker"]
-        run_async(lambda: before(address))
+        run_live(lambda: before(address))
         process.kill()
         process.communicate(timeout=30)
     with start(*options) as process:
         assert process.stdout is not None
         address = json.loads(process.stdout.readline())["broker"]
-        run_async(lambda: after(address))
+        run_live(lambda: after(address))
         process.terminate()
         process.communicate(timeout=30)
     assert process.returncode == 0

@@ -1,9 +1,13 @@
-"""`orbitmq demo`: all its figures are right, and it leaves nothing behind."""
+"""`orbitmq demo`: all its figures are right, a wrong one is said, and it leaves nothing behind."""
+
+import io
 
 import pytest
+from rich.console import Console
 
 from command import run
 from orbitmq.cli import demo_load as load
+from orbitmq.cli.demo_report import Report, Timer
 
 
 @pytest.mark.crash
@@ -13,6 +17,8 @@ def test_demo_with_few_messages_is_right_in_every_figure(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     assert "every figure is right" in result.stdout
     assert "WRONG" not in result.stdout
+    for step in ("write", "recover", "up", "produce", "consume", "tail", "kill", "stop", "check"):
+        assert f"\n{step:8}" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -30,3 +36,20 @@ def test_lengths_of_queues_add_up(messages):
 
     assert sum(lengths) == messages
     assert max(lengths) - min(lengths) <= 1
+
+
+def test_one_wrong_figure_makes_the_whole_wrong():
+    report = Report()
+    report.console = Console(file=io.StringIO(), width=100)
+    with Timer() as timer:
+        pass
+
+    report.line("read", "7 messages", timer, 7, right=True)
+    report.line("kill", "nobody", right=False)
+    report.line("stop", "exit code 0", right=True)
+    report.verdict()
+
+    text = report.console.file.getvalue()
+    assert not report.all_right
+    assert [line.split()[-1] for line in text.splitlines()[:3]] == ["right", "WRONG", "right"]
+    assert "figures are wrong" in text

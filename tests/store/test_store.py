@@ -485,6 +485,36 @@ def test_queues_and_index_follow_a_log_whose_store_was_killed_while_cleaning(con
     assert len(list(layout.index_directory.iterdir())) < index_files
 
 
+@pytest.mark.parametrize("adopted", [False, True])
+def test_a_log_of_which_only_an_empty_segment_is_left_goes_on_there(config, adopted):
+    segment_bytes = config.segment_bytes
+    with MessageStore.open(config, background=False) as store:
+        while store.max_log_offset < segment_bytes:
+            store.append(make_request(0, queue_id=0))
+        count = store.next_queue_offset("TopicTest", 0)
+    layout = config.layout()
+    # It rolled, the old segment expired, and it was killed before the new one had a record on disk.
+    first, last = sorted(layout.commit_log.iterdir())
+    first.unlink()
+    last.write_bytes(bytes(segment_bytes))
+    layout.abort.touch()
+    if adopted:
+        layout.snapshot.unlink()
+
+    for _ in range(3):
+        with MessageStore.open(config, background=False) as store:
+            assert store.min_log_offset == store.max_log_offset == segment_bytes
+            assert store.flushed_offset == store.dispatched_offset == segment_bytes
+            assert store.next_queue_offset("TopicTest", 0) in (count, count - 1)
+        layout.abort.touch()
+    with MessageStore.open(config, background=False) as store:
+        result = store.append(make_request(1, queue_id=0))
+        assert result.log_offset == segment_bytes
+        store.wait_dispatched()
+        assert store.min_offset("TopicTest", 0) == result.queue_offset
+        assert store.max_offset("TopicTest", 0) == result.queue_offset + 1
+
+
 def test_a_deleted_topic_has_no_queues_and_starts_again_at_zero(config):
     with MessageStore.open(config, background=False) as store:
         store.append_many([make_request(n, f"T{n % 2}", 0) for n in range(40)])

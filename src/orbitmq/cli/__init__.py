@@ -22,7 +22,6 @@ from orbitmq.errors import OrbitError
 
 app = typer.Typer(
     name="orbitmq",
-    help="A RocketMQ-compatible message log.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # main() says errors in one line
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -51,15 +50,19 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """A RocketMQ-compatible message log: a store that the Java broker could have written."""
+    """Message queues that RocketMQ clients can use. `orbitmq up` starts one; `orbitmq demo` shows it all."""
 
 
 @app.command()
 def demo(
-    messages: Annotated[int, typer.Option(min=1_000, help="Messages to write.")] = 200_000,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the store, say where it is.")] = False,
+    messages: Annotated[
+        int, typer.Option(min=1_000, help="Messages for the store; the broker gets a fifth.")
+    ] = 100_000,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the stores, say where they are.")
+    ] = False,
 ) -> None:
-    """Write, read, kill, recover and check a throw-away store, with figures. Exit code 1 if one is wrong."""
+    """A store and a live broker, used, killed, recovered and checked. Exit code 1 if a figure is wrong."""
     from orbitmq.cli.demo import run_demo
 
     if not run_demo(messages, keep=keep):

@@ -157,3 +157,13 @@ def test_many_segments_are_not_all_mapped_at_once(layout):
         assert int.from_bytes(segment.slice(0, 8), "big") == number
     assert len(list(Path("/proc/self/fd").iterdir())) < before
     again.close()
+
+
+def test_an_empty_segment_stays_if_it_is_the_only_one_left(layout):
+    segments = make_list(layout, 2, first=3 * SIZE)
+
+    segments.truncate(3 * SIZE)
+
+    assert [segment.base_offset for segment in segments] == [3 * SIZE]
+    assert segments.min_offset == segments.flushed_offset == segments.readable_end == 3 * SIZE
+    segments.close()

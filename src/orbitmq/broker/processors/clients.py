@@ -60,10 +60,10 @@ class ClientsProcessor:
         context, name = self._context, consumer.group_name
         if context.config.reject_pull_consumers and consumer.consume_type == "CONSUME_ACTIVELY":
             return False
-        changed = context.consumers.swap_fingerprint(name, data.heartbeat_fingerprint)
         group = context.groups.get_or_create(name)
         if group is None:
-            return changed
+            return False
+        changed = context.consumers.swap_fingerprint(name, data.heartbeat_fingerprint)
         topics = [one.topic for one in consumer.subscription_data_set]
         context.topics.create_retry(
             name,

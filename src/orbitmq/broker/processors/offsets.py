@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import Handler
@@ -24,6 +24,8 @@ from orbitmq.wire.headers.offsets import (
 if TYPE_CHECKING:
     from orbitmq.broker.context import BrokerContext
     from orbitmq.net.connection import Connection
+
+QUEUE_ID_MAX: Final = 2**31 - 1
 
 
 class OffsetsProcessor:
@@ -85,6 +87,9 @@ class OffsetsProcessor:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark, fields={})
         if header.queue_id is None:
             remark = f"QueueId is null, topic is {topic}"
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark, fields={})
+        if not 0 <= header.queue_id <= QUEUE_ID_MAX:
+            remark = f"QueueId {header.queue_id} is out of range, topic is {topic}"
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark, fields={})
         if header.commit_offset is None:
             remark = f"Offset is null, topic is {topic}"

@@ -132,12 +132,17 @@ class SegmentList:
     # Shrinking
 
     def truncate(self, log_offset: int) -> None:
-        """Take `log_offset` as the end of the log: later segments are deleted, no bytes are changed."""
+        """Take `log_offset` as the end of the log: later segments are deleted, no bytes are changed.
+
+        An empty segment stays if it is the only one left: where the log goes on is nowhere else.
+        """
         kept: list[MappedFile] = []
         for segment in self._segments:
             if segment.end_offset <= log_offset:
                 segment.set_positions(segment.size)
-            elif segment.base_offset < log_offset or segment.base_offset == log_offset == 0:
+            elif segment.base_offset < log_offset or (
+                segment.base_offset == log_offset and not kept
+            ):
                 segment.set_positions(log_offset - segment.base_offset)
             else:
                 segment.destroy(self.clock, TRUNCATE_FORCED_MS)
