@@ -19,13 +19,14 @@ def send_numbers(cluster: Cluster, first: int) -> set[str]:
     return set(bodies)
 
 
-def receive_all(cluster: Cluster, group: str) -> set[str]:
-    """Consume until nothing comes any more."""
+def receive_exactly(cluster: Cluster, group: str, count: int) -> set[str]:
+    """Consume so many messages; no other may come."""
     seen = set()
     with Consumer(cluster.namesrv, group, "Orders", start_from="first") as consumer:
-        while (message := consumer.receive(timeout=3 if seen else 30)) is not None:
+        while (message := consumer.receive(timeout=30 if len(seen) < count else 0.3)) is not None:
             seen.add(message.body.decode())
             message.ack()
+    assert len(seen) == count
     return seen
 
 
@@ -39,11 +40,11 @@ def test_fewer_write_queues_first_leaves_nothing_unreadable(cluster):
     cluster.output("topic", "create", "Orders", "--read-queues", 4, "--write-queues", 2)
     sent |= send_numbers(cluster, 8)
     assert findings(cluster, "Orders") == [("draining", 4)]
-    seen = receive_all(cluster, "readers")
+    seen = receive_exactly(cluster, "readers", 16)
     assert findings(cluster, "Orders") == [("idle", 4)]
     cluster.output("topic", "create", "Orders", "--queues", 2)
     sent |= send_numbers(cluster, 16)
-    seen |= receive_all(cluster, "readers")
+    seen |= receive_exactly(cluster, "readers", 8)
 
     assert seen == sent
     assert findings(cluster, "Orders") == []
@@ -56,10 +57,9 @@ def test_fewer_read_queues_first_leaves_unreadable_messages(cluster):
 
     cluster.output("topic", "create", "Orders", "--read-queues", 2, "--write-queues", 4)
     sent |= send_numbers(cluster, 8)
-    seen = receive_all(cluster, "readers")
+    seen = receive_exactly(cluster, "readers", 8)
 
-    assert len(seen) == 8
     assert findings(cluster, "Orders") == [("unreadable", 8)]
 
     cluster.output("topic", "create", "Orders", "--queues", 4)  # what the finding says to do
-    assert seen | receive_all(cluster, "readers") == sent
+    assert seen | receive_exactly(cluster, "readers", 8) == sent

@@ -60,5 +60,8 @@ def test_the_client_sees_what_is_allowed_in_the_route(cluster):
         with pytest.raises(NoRouteError, match="ReadOnly"):
             producer.send(Message("ReadOnly", b"x"))
         assert len(consumer.topic_queues("ReadOnly")) == 1
-        with pytest.raises(NoRouteError, match="WriteOnly"):
-            consumer.topic_queues("WriteOnly")
+        assert consumer.topic_queues("WriteOnly") == []
+
+    unreadable = cluster.command("message", "tail", "WriteOnly")
+    assert unreadable.exit_code == 1
+    assert "WriteOnly has no queue that may be read" in unreadable.stderr

@@ -13,6 +13,13 @@ from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.testing import Broker
 from orbitmq.wire.codes import RequestCode
 
+FORGETFUL = {
+    "mappedFileSizeCommitLog": "65536",
+    "fileReservedTime": "0",
+    "cleanResourceInterval": "100",
+}
+"""Small segments that may be deleted as soon as somebody asks for it."""
+
 
 def wait_until(condition, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
@@ -62,15 +69,13 @@ def pull_all(cluster: Cluster) -> list[str]:
 
 @pytest.mark.feature("F106", "F109")
 def test_a_group_at_an_illegal_offset_is_reset_to_the_first_message_there_is():
-    settings = {"mappedFileSizeCommitLog": "65536", "fileReservedTime": "0"}
-    with Broker(settings=settings) as broker:
+    with Broker(settings=FORGETFUL) as broker:
         cluster = Cluster(broker)
         queue = MessageQueue(cluster.create("Orders", queues=1), broker.name, 0)
         bodies = [f"{number:04}".ljust(4_000, ".") for number in range(60)]
         cluster.send("Orders", *bodies)
         cluster.output("group", "create", "readers")
         with Admin(cluster.namesrv) as admin:
-            time.sleep(0.05)  # files must be older than their time, which is 0
             ask(broker, RequestCode.DELETE_EXPIRED_COMMITLOG)
             wait_until(lambda: admin.queue_range(queue)[0] > 0)
             first, _ = admin.queue_range(queue)
@@ -86,8 +91,7 @@ def test_a_group_at_an_illegal_offset_is_reset_to_the_first_message_there_is():
 
 @pytest.mark.feature("F109")
 def test_a_consumer_below_the_first_message_goes_on_there():
-    settings = {"mappedFileSizeCommitLog": "65536", "fileReservedTime": "0"}
-    with Broker(settings=settings) as broker:
+    with Broker(settings=FORGETFUL) as broker:
         cluster = Cluster(broker)
         queue = MessageQueue(cluster.create("Orders", queues=1), broker.name, 0)
         bodies = [f"{number:04}".ljust(4_000, ".") for number in range(60)]
@@ -95,7 +99,6 @@ def test_a_consumer_below_the_first_message_goes_on_there():
         cluster.consume("Orders", "readers", 2)
         cluster.send("Orders", *bodies[2:])
         with Admin(cluster.namesrv) as admin:
-            time.sleep(0.05)
             ask(broker, RequestCode.DELETE_EXPIRED_COMMITLOG)
             wait_until(lambda: admin.queue_range(queue)[0] > 2)
             first, _ = admin.queue_range(queue)

@@ -112,6 +112,8 @@ def tail(
     shown = 0
     with cluster(), PullConsumer(namesrv, TAIL_GROUP, auto_commit=False) as consumer:
         queues = consumer.topic_queues(topic)
+        if not queues:
+            stop_with(f"{topic} has no queue that may be read: see `orbitmq topic list`")
         consumer.assign(queues, tags)
         _seek(consumer, start)
         note(f"watching {topic}, {plural(len(queues), 'queue')}; Ctrl-C ends it")

@@ -5,7 +5,7 @@ Records are not decoded: the answer holds slices of the mapped log, in queue ord
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from orbitmq.errors import FormatError
@@ -13,20 +13,22 @@ from orbitmq.format.batch_unit import UNIT_BYTES as BATCH_UNIT_BYTES
 from orbitmq.format.cq_ext_unit import ADDRESS_MAX
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, UNIT_BYTES
 from orbitmq.format.record import decode_record
-from orbitmq.message import GetStatus, Property
+from orbitmq.message import GetStatus
 from orbitmq.store.log.log_reader import LogReader
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
-from orbitmq.store.tag_filter import MessageFilter
+from orbitmq.store.read_plain import FILLER_NAME, FILLER_TAIL_BYTES, PlainReader
+from orbitmq.store.read_result import GetResult
+from orbitmq.store.tag_filter import MessageFilter, TagFilter
 from orbitmq.units import KiB, MiB
+
+__all__ = ["GetResult", "QueueReader", "ReadLimits", "is_filler", "physical_memory"]
 
 TOTAL_BYTES_MAX: Final = 128 * MiB
 TOTAL_BYTES_LEAST: Final = 100
 
 _BLOCK_UNITS: Final = 64
-_FILLER_NAME: Final = Property.FILLER.encode()
-_FILLER_TAIL_BYTES: Final = 128  # its properties are few and stand at the end of the record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +53,6 @@ class ReadLimits:
 def physical_memory() -> int:
     """Return how many bytes of memory the machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(slots=True)
-class GetResult:
-    """What a read found. `next_offset` is where to go on, whatever the status."""
-
-    status: GetStatus
-    next_offset: int = 0
-    min_offset: int = 0
-    max_offset: int = 0
-    records: list[memoryview] = field(default_factory=list)
-    queue_offsets: list[int] = field(default_factory=list)  # of an inner batch: its first
-    log_offsets: list[int] = field(default_factory=list)
-    message_count: int = 0  # an inner batch counts as many as it holds
-    total_bytes: int = 0
-    suggest_replica: bool = False  # the reader is so far behind that a replica should serve it
 
 
 class _Unit(NamedTuple):
@@ -96,6 +82,7 @@ class QueueReader:
         self._limits = limits if limits is not None else ReadLimits()
         self._recent_bytes = self._limits.recent_bytes
         self._segment_bytes = queues.layout.segment_bytes
+        self._plain = PlainReader(queues, log, self._limits, self._recent_bytes)
 
     def get(
         self,
@@ -119,8 +106,14 @@ class QueueReader:
         outside = _outside(offset, low, high)
         if outside is not None:
             return outside
+        max_bytes = max(max_bytes, TOTAL_BYTES_LEAST)
+        if not is_batch and (filter is None or type(filter) is TagFilter):
+            hashes = filter.hashes if filter is not None else frozenset()
+            found = self._plain.read(number, offset, low, high, max_count, max_bytes, hashes)
+            if found is not None:
+                return found
         reading = _Reading(self, number, is_batch, offset, low, high)
-        return reading.run(max_count, max(max_bytes, TOTAL_BYTES_LEAST), filter)
+        return reading.run(max_count, max_bytes, filter)
 
     def is_in_memory(self, log_offset: int) -> bool:
         """Tell whether a record there is taken to be in the page cache: near enough to the log's end."""
@@ -275,7 +268,7 @@ class _Reading:
 
 def is_filler(record: memoryview) -> bool:
     """Tell whether a record only stands where a damaged one was."""
-    if _FILLER_NAME not in bytes(record[-_FILLER_TAIL_BYTES:]):
+    if FILLER_NAME not in bytes(record[-FILLER_TAIL_BYTES:]):
         return False
     try:
         return decode_record(record, check_crc=False).is_filler
