@@ -1,11 +1,12 @@
 """The command as a whole: help, errors, exit codes."""
 
 import os
+import re
 import resource
 
 import pytest
 
-from command import run
+from command import invoke, run
 from golden_stores import unpack
 from orbitmq import __version__
 
@@ -33,6 +34,29 @@ def test_every_store_command_has_help_with_config_and_output(command):
     assert result.returncode == 0
     assert "--config" in result.stdout
     assert "--output" in result.stdout
+
+
+CLUSTER_COMMANDS = [
+    *("topic list", "topic stats", "topic check", "topic create", "topic delete"),
+    *("group list", "group progress", "group members", "group create", "group delete"),
+    *("group reset", "message send", "message tail", "message get", "message query"),
+]
+
+
+@pytest.mark.parametrize("command", CLUSTER_COMMANDS)
+def test_every_command_for_a_cluster_has_help_with_its_address(command):
+    result = invoke(*command.split(), "--help")
+
+    assert result.exit_code == 0
+    assert "--namesrv" in result.stdout
+    assert "127.0.0.1:9876" in result.stdout
+
+
+def test_every_command_is_looked_at():
+    for group in ("topic", "group", "message"):
+        shown = invoke(group, "--help").stdout
+        names = {name.split()[1] for name in CLUSTER_COMMANDS if name.startswith(f"{group} ")}
+        assert set(re.findall(r"^│ ([a-z]+)  ", shown, re.MULTILINE)) == names
 
 
 @pytest.mark.parametrize("command", ["stat", "check", "dump", "rebuild", "repair"])

@@ -183,6 +183,7 @@ class QueueReader:
 
     def __init__(self, load: Load) -> None:
         self.load = load
+        self.ends: dict[MessageQueue, int] = {}
         self._pull = PullConsumer(load.namesrv, f"{load.group}-reader", auto_commit=False)
 
     def __enter__(self) -> "QueueReader":
@@ -204,20 +205,31 @@ class QueueReader:
             offset += len(found)
         return messages
 
+    def check_new(self) -> int:
+        """Check what came since the last check; return how many messages are stored in all."""
+        return self._check(self.ends)
+
     def check_all(self) -> int:
-        """Everything acknowledged is where the answer said, each queue in order; return the count."""
+        """Check everything from the first message on; return how many messages are stored."""
+        return self._check({})
+
+    def _check(self, starts: dict[MessageQueue, int]) -> int:
+        """Everything acknowledged is where the answer said, each queue in order."""
         with self.load.ledger.lock:
-            acknowledged = dict(self.load.ledger.acknowledged)
-        count = 0
+            acknowledged = {
+                (queue, offset): body
+                for (queue, offset), body in self.load.ledger.acknowledged.items()
+                if offset >= starts.get(queue, 0)
+            }
         for queue in self.queues():
-            messages = self.read(queue)
-            count += len(messages)
+            messages = self.read(queue, starts.get(queue, 0))
             _check_order(queue, messages)
             for message in messages:
                 wanted = acknowledged.pop((queue, message.queue_offset), message.body)
                 assert message.body == wanted, f"{queue} at {message.queue_offset}"
+            self.ends[queue] = starts.get(queue, 0) + len(messages)
         assert not acknowledged, f"{len(acknowledged)} lost: {sorted(acknowledged.items())[:3]}"
-        return count
+        return sum(self.ends.values())
 
 
 def _check_order(queue: MessageQueue, messages: list[ReceivedMessage]) -> None:

@@ -25,22 +25,29 @@ QUEUES = 4
 
 @pytest.mark.timeout(120 + 20 * KILLS)
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
+    with our_namesrv(tmp_path) as namesrv:
+        with our_broker(tmp_path, namesrv=namesrv.address) as broker:
+            create_topic(broker.address, TOPIC, QUEUES)
+            await_route(namesrv.address, TOPIC)
+            ends = _load_and_kill(namesrv.address, broker)
+        # Everybody has said goodbye: the group is at the end of each queue.
+        assert _consumer_offsets(broker) == ends
+
+
+def _load_and_kill(namesrv: str, broker: ServerProcess) -> dict[int, int]:
+    """Kill as often as wanted and check everything; return the end of each queue."""
     chance = random.Random(f"broker {SEED}")
-    with our_namesrv(tmp_path) as namesrv, our_broker(tmp_path, namesrv=namesrv.address) as broker:
-        create_topic(broker.address, TOPIC, QUEUES)
-        await_route(namesrv.address, TOPIC)
-        with running_load(namesrv.address, TOPIC, GROUP) as load, QueueReader(load) as reader:
-            for number in range(KILLS):
-                _kill_and_restart(broker, load, chance)
-                if number % 5 == 4:
-                    reader.check_all()
-            load.await_acknowledged(100)
-            load.stop_sending()
-            load.await_consumed()
-            stored = reader.check_all()
-            assert stored >= len(load.ledger.acknowledged) > 100 * KILLS
-        # The consumer has said goodbye: the group is at the end of each queue.
-        _check_consumer_offsets(broker, load)
+    with running_load(namesrv, TOPIC, GROUP) as load, QueueReader(load) as reader:
+        for number in range(KILLS):
+            _kill_and_restart(broker, load, chance)
+            if number % 5 == 4:
+                reader.check_new()
+        load.await_acknowledged(100)
+        load.stop_sending()
+        load.await_consumed()
+        stored = reader.check_all()
+        assert stored >= len(load.ledger.acknowledged) > 100 * KILLS
+        return {queue.queue_id: end for queue, end in reader.ends.items()}
 
 
 def _kill_and_restart(broker: ServerProcess, load: Load, chance: random.Random) -> None:
@@ -59,12 +66,16 @@ def _kill_and_restart(broker: ServerProcess, load: Load, chance: random.Random) 
 
 def _check_consumer_offsets(broker: ServerProcess, load: Load) -> None:
     """What the broker would start from: nothing below it that the consumer was not given."""
-    path = broker.root / "store" / "config" / "consumerOffset.json"
-    if not path.exists():
-        return
-    table = loads(path.read_bytes())["offsetTable"].get(f"{TOPIC}@{GROUP}", {})
     with load.ledger.lock:
         handled = {queue.queue_id: set(offsets) for queue, offsets in load.ledger.handled.items()}
-    for queue_id, offset in table.items():
-        unseen = set(range(int(offset))) - handled.get(int(queue_id), set())
+    for queue_id, offset in _consumer_offsets(broker).items():
+        unseen = set(range(offset)) - handled.get(queue_id, set())
         assert not unseen, f"queue {queue_id} is at {offset}, not consumed: {sorted(unseen)[:5]}"
+
+
+def _consumer_offsets(broker: ServerProcess) -> dict[int, int]:
+    path = broker.root / "store" / "config" / "consumerOffset.json"
+    if not path.exists():
+        return {}
+    table = loads(path.read_bytes())["offsetTable"].get(f"{TOPIC}@{GROUP}", {})
+    return {int(queue_id): offset for queue_id, offset in table.items()}

@@ -40,7 +40,12 @@ def test_both_ways_give_the_same_answer(
     with _filled(tmp_path / "store", chance, **limits) as store:
         asked = [
             (
-                ("Topic", chance.randrange(3), chance.randrange(450), chance.choice([1, 7, 32, 100])),
+                (
+                    "Topic",
+                    chance.randrange(3),
+                    chance.randrange(450),
+                    chance.choice([1, 7, 32, 100]),
+                ),
                 chance.choice(SUBSCRIPTIONS),
                 chance.choice([1, 2000, 1 << 27]),
             )

@@ -153,7 +153,8 @@ class LiveDemo:
             future.result()
         self.acknowledged.add(number)
         right = shown.get("body", "").encode() == body(number)
-        self.line("tail", "one message, shown as it comes", timer, right=right)
+        text = f"one message, shown {timer.seconds * 1000:.0f} ms after its send"
+        self.line("tail", text, right=right)
 
     def kill(self, namesrv: str, process: "subprocess.Popen[str]") -> None:
         """Kill the broker while messages are on their way; note what it had acknowledged."""

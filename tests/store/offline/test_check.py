@@ -9,7 +9,7 @@ import pytest
 from golden_stores import settings, unpack
 from orbitmq.errors import NotAStoreError, WrongFileError
 from orbitmq.format.kernels import plain
-from orbitmq.message import AppendRequest
+from orbitmq.message import AppendRequest, SysFlag
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.check import CheckReport, check_store
 from orbitmq.store.offline.check_facts import is_open_elsewhere
@@ -61,6 +61,16 @@ def test_without_queues_and_index_there_is_one_finding_for_each(tmp_path: Path) 
 
     assert kinds(report) == [Kind.QUEUE, Kind.INDEX]
     assert [finding.path.name for finding in report.findings] == ["consumequeue", "index"]
+
+
+def test_a_log_of_half_messages_alone_needs_no_queues(tmp_path: Path) -> None:
+    config = StoreConfig(root=tmp_path / "s", segment_bytes=65536, cq_file_bytes=2000)
+    with MessageStore.open(config, background=False) as store:
+        store.append(AppendRequest("T", 0, b"half", sys_flag=SysFlag.PREPARED.value))
+        store.append(AppendRequest("T", 0, b"rolled back", sys_flag=SysFlag.ROLLBACK.value))
+    assert not (config.root / "consumequeue").exists()
+
+    assert check_store(config.root, {"mappedFileSizeConsumeQueue": "2000"}).findings == ()
 
 
 def test_a_unit_too_many_is_found(tmp_path: Path) -> None:

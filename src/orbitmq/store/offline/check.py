@@ -183,7 +183,7 @@ class _Check:
         batches = BatchRows(self._kernels, batch_topics(self._layout))
         result = WalkResult(log_min)
         mending = False
-        keys = 0
+        keys = units = 0
         for item in walk(log, log_min, self._walk_options(checkpoint), result):
             if isinstance(item, Repair):
                 self._report_repair(item)
@@ -195,6 +195,7 @@ class _Check:
                 continue
             self._check_records(log, item)
             keys += int(item.rows["key_count"].sum())
+            units += int((item.rows["marks"] & Mark.NO_UNIT == 0).sum())
             if has_queues:
                 is_batch = batches.of(item)
                 simple.add(item, ~is_batch)
@@ -204,7 +205,7 @@ class _Check:
         if has_queues:
             simple.finish(self._problem)
             batch.finish(self._problem)
-        elif result.records and not nothing_dispatched:
+        elif units and not nothing_dispatched:
             cause = "there are no queue files at all; every message is in the log only"
             self._findings.add(Kind.QUEUE, self._layout.queue_root(QueueKind.SIMPLE), 0, cause)
         if has_index:
