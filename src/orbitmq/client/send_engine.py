@@ -6,6 +6,7 @@ from collections import deque
 
 from orbitmq.client.core import ClientCore
 from orbitmq.client.faults import BrokerFaults, QueueChooser
+from orbitmq.client.lines import Lines
 from orbitmq.client.send_request import SendRequest
 from orbitmq.client.sending import Outcome, QueueSelector, RetryRule, Sending
 from orbitmq.errors import ClientClosedError, RequestTimeoutError, WireError
@@ -22,6 +23,7 @@ class SendEngine:
         self.retry_when_not_flushed = config.retry_when_not_flushed
         self._faults = BrokerFaults(core.clock) if config.fault_avoidance else None
         self.chooser = QueueChooser(self._faults)
+        self.lines = Lines()
         self._pending_max = config.pending_sends_max
         self._pending: set[Sending] = set()
         self._waiting: deque[asyncio.Future[None]] = deque()  # for room among the pending

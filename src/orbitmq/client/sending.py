@@ -126,13 +126,30 @@ class Sending:
 
     def start(self) -> None:
         """Make the first try; the route is asked for if it is not known."""
-        route = self._engine.routes.publish_route_nowait(self.request.topic)
+        if not self._engine.lines.joined(self._route_line, self._start_now):
+            self._start_now()
+
+    @property
+    def _route_line(self) -> str:
+        return f"topic {self.request.topic}"
+
+    def _start_now(self) -> None:
+        engine = self._engine
+        route = engine.routes.publish_route_nowait(self.request.topic)
         if route is not None and route.queues:
-            self._try(route)
-        else:
-            self._engine.spawn(self._find_route())
+            self._guard(self._try, route)
+        elif not engine.lines.joined(self._route_line, self._start_now):
+            # Later messages wait behind this one: nobody expects them to be stored before it.
+            engine.lines.begin(self._route_line)
+            engine.spawn(self._find_route())
 
     async def _find_route(self) -> None:
+        try:
+            await self._ask_for_route()
+        finally:
+            self._engine.lines.end(self._route_line)
+
+    async def _ask_for_route(self) -> None:
         topic = self.request.topic
         try:
             async with asyncio.timeout(max(self._left_ms(), 1) / 1000):
@@ -175,13 +192,25 @@ class Sending:
         self._connect()
 
     def _connect(self) -> None:
-        connection = self._engine.channels.get_nowait(self._address)
-        if connection is not None:
-            self._transmit(connection)
-        else:
-            self._engine.spawn(self._open())
+        if not self._engine.lines.joined(self._address, self._connect_now):
+            self._connect_now()
 
-    async def _open(self) -> None:
+    def _connect_now(self) -> None:
+        engine = self._engine
+        connection = engine.channels.get_nowait(self._address)
+        if connection is not None:
+            self._guard(self._transmit, connection)
+        elif not engine.lines.joined(self._address, self._connect_now):
+            engine.lines.begin(self._address)
+            engine.spawn(self._open(self._address))
+
+    async def _open(self, address: str) -> None:
+        try:
+            await self._ask_for_connection()
+        finally:
+            self._engine.lines.end(address)
+
+    async def _ask_for_connection(self) -> None:
         try:
             async with asyncio.timeout(max(self._left_ms(), 1) / 1000):
                 connection = await self._engine.channels.get(self._address)
