@@ -144,6 +144,27 @@ def test_a_refused_change_is_followed_by_everything(monkeypatch: pytest.MonkeyPa
     run_async(main)
 
 
+def test_a_name_server_that_came_back_is_told_everything_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_MS", 5)
+    monkeypatch.setattr(module, "BROKEN_WAIT_MS", 5)
+
+    async def main() -> None:
+        async with World() as world:
+            everything = world.namesrv.topics(await world.namesrv.next())
+            port = world.namesrv.server.port
+            await world.namesrv.server.stop(0)
+            world.namesrv.server = Server(world.namesrv)
+            await world.namesrv.server.start("127.0.0.1", port)
+
+            again = world.namesrv.topics(await world.namesrv.next())
+
+            assert again.keys() == everything.keys()
+
+    run_async(main)
+
+
 def test_topics_never_permit_more_than_the_broker() -> None:
     async def main() -> None:
         async with World(permission=4) as world:

@@ -59,6 +59,8 @@ def test_our_clients_go_on_when_a_broker_dies_and_miss_nothing_when_it_is_back(t
         _await_brokers(load, {"broker-a", "broker-c"})
         trio.servers["namesrv-1"].start()
         trio.servers["broker-b"].start()
+        # The brokers that stayed find the name server again by themselves.
+        await_route(trio.namesrv, "Failover", len(NAMES))
         _await_brokers(load, set(NAMES))
         load.stop_sending()
         load.await_consumed()

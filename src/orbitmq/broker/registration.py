@@ -2,7 +2,9 @@
 
 Each name server has a task of its own, so that one that is slow or away holds up nobody. It is told
 everything first, then what changed as soon as it changes, and everything again every 30 s; an incremental
-registration that is refused (the name server was restarted) is followed by a full one.
+registration that is refused (the name server was restarted) is followed by a full one. A connection that
+breaks means the same: whoever asks a name server that came back and knows only some of the brokers would
+believe that there are no others.
 """
 
 import asyncio
@@ -16,7 +18,8 @@ import msgspec
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.topics import TopicTable
 from orbitmq.errors import FieldError, ResponseError, WireError
-from orbitmq.net.channels import Channels
+from orbitmq.net.channels import Channels, SilentHandler
+from orbitmq.net.connection import Connection
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.lists import KvTable
 from orbitmq.wire.bodies.topic_config import DataVersion, TopicConfig
@@ -30,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 5 * SECOND_MS
 """How long after a failed registration the next one is tried."""
+BROKEN_WAIT_MS: Final = 1 * SECOND_MS
+"""How long after the connection broke; a name server that hangs up on everybody is not hurried."""
 SECOND_ROUND_MS: Final = 10 * SECOND_MS
 START_WAIT_MS: Final = 1 * SECOND_MS
 TELL_WAIT_MS: Final = 3 * SECOND_MS
@@ -50,13 +55,23 @@ class _Server:
         self.task: asyncio.Task[None] | None = None
 
 
+class _Watcher(SilentHandler):
+    """Tells when a connection to a name server broke."""
+
+    def __init__(self, on_broken: Callable[[str], None]) -> None:
+        self._on_broken = on_broken
+
+    def on_close(self, connection: Connection, error: Exception | None) -> None:
+        self._on_broken(connection.owner_data.get("address", ""))
+
+
 class Registration:
     """This broker at its name servers. Belongs to the event loop's thread."""
 
     def __init__(self, config: BrokerConfig, topics: TopicTable, address: str) -> None:
         self._config, self._topics = config, topics
         self._address = address
-        self._channels = Channels()
+        self._channels = Channels(_Watcher(self._on_broken))
         self._servers: dict[str, _Server] = {}
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.saved: Callable[[Callable[[], None]], None] = lambda callback: callback()
@@ -133,6 +148,17 @@ class Registration:
         for server in self._servers.values():
             if config is not None:
                 server.changed.add(topic)
+            server.wake.set()
+
+    def _on_broken(self, address: str) -> None:
+        server = self._servers.get(address)
+        if server is not None and server.registered:
+            asyncio.get_running_loop().call_later(BROKEN_WAIT_MS / 1000, self._forget, server)
+
+    def _forget(self, server: _Server) -> None:
+        """The name server may know nothing any more: tell it everything."""
+        if self._channels.get_nowait(server.address) is None:
+            server.registered = False
             server.wake.set()
 
     # One name server

@@ -7,10 +7,12 @@ import json
 import os
 import sys
 import threading
+import time
 
 from rocketmq.client import Message, Producer, PushConsumer, SendStatus
 
 BATCH = 10
+ONE_WAY_PAUSE = 0.5
 output = threading.Lock()
 rows = os.fdopen(os.dup(1), "w", encoding="utf-8")  # the library prints to standard output itself
 
@@ -65,6 +67,9 @@ class Sender(threading.Thread):
                 self.send_one(number)
         for _ in range(count if mode == "async" else 0):
             answered.acquire()
+        if mode == "oneway":
+            # The broker answers all the same; closed with answers unread, a connection loses what it carries.
+            time.sleep(ONE_WAY_PAUSE)
 
     def send_one(self, number):
         try:

@@ -13,7 +13,10 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
-const batchSize = 10
+const (
+	batchSize   = 10
+	oneWayPause = 500 * time.Millisecond
+)
 
 type sender struct {
 	words    words
@@ -81,6 +84,11 @@ func (s *sender) sendAll() error {
 		}
 	}
 	answered.Wait()
+	if mode == "oneway" {
+		// The broker answers them all the same; a socket closed with unread answers resets the connection,
+		// and what the broker had not read yet is lost.
+		time.Sleep(oneWayPause)
+	}
 	return nil
 }
 

@@ -29,6 +29,7 @@ public final class Program {
         }
         program.senders.values().forEach(Sender::stop);
         program.receivers.values().forEach(Receiver::leave);
+        Producers.shutdown();
         System.exit(0);
     }
 

@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -16,16 +17,9 @@ final class Sender implements Runnable {
     private final DefaultMQProducer producer;
     private volatile boolean stopped;
 
-    Sender(Words words, String namesrv) {
+    Sender(Words words, String namesrv) throws MQClientException {
         this.words = words;
-        producer = new DefaultMQProducer(words.text("group", "senders"));
-        producer.setNamesrvAddr(namesrv);
-        producer.setPollNameServerInterval(words.number("poll", 30000));
-        producer.setInstanceName("send" + words.id());
-        producer.setVipChannelEnabled(words.text("vip", "false").equals("true"));
-        producer.setSendMsgTimeout(words.number("timeout", 10000));
-        producer.setRetryTimesWhenSendFailed(words.number("retries", 2));
-        producer.setCompressMsgBodyOverHowmuch(words.number("compress", 4096));
+        producer = Producers.get(words, namesrv);
     }
 
     void stop() {
@@ -35,9 +29,7 @@ final class Sender implements Runnable {
     @Override
     public void run() {
         try {
-            producer.start();
             sendAll();
-            producer.shutdown();
             Rows.write(words, "done");
         } catch (Exception e) {
             Rows.write(words, "error", "why", String.valueOf(e));

@@ -1,0 +1,39 @@
+package orbitmq.javaclient;
+
+import java.util.HashMap;
+import java.util.Map;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+
+/** One producer for each way of configuring it, kept until the end: a shutdown takes up to three seconds. */
+final class Producers {
+    private static final Map<String, DefaultMQProducer> STARTED = new HashMap<>();
+
+    private Producers() {
+    }
+
+    static DefaultMQProducer get(Words words, String namesrv) throws MQClientException {
+        String group = words.text("group", "senders");
+        boolean vip = words.text("vip", "false").equals("true");
+        int timeout = words.number("timeout", 10000);
+        int poll = words.number("poll", 30000);
+        String name = String.join("-", group, String.valueOf(vip), String.valueOf(timeout), String.valueOf(poll));
+        DefaultMQProducer producer = STARTED.get(name);
+        if (producer == null) {
+            producer = new DefaultMQProducer(group);
+            producer.setNamesrvAddr(namesrv);
+            producer.setInstanceName(name);
+            producer.setVipChannelEnabled(vip);
+            producer.setSendMsgTimeout(timeout);
+            producer.setPollNameServerInterval(poll);
+            producer.setRetryTimesWhenSendFailed(words.number("retries", 2));
+            producer.start();
+            STARTED.put(name, producer);
+        }
+        return producer;
+    }
+
+    static void shutdown() {
+        STARTED.values().forEach(DefaultMQProducer::shutdown);
+    }
+}
