@@ -60,7 +60,7 @@ class Size:
 
 SIZES = {
     "full": Size((1, 4, 16, 64, 256), 4, 1.5, (1, 16, 64), 6),
-    "smoke": Size((4,), 0.3, 0.1, (2,), 1, (("mappedFileSizeCommitLog", str(64 << 20)),)),
+    "smoke": Size((4,), 0.5, 0.2, (2,), 1, (("mappedFileSizeCommitLog", str(64 << 20)),)),
 }
 GOALS = {"raw": 2.0, "sync": 1.5}
 

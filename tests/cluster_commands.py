@@ -32,6 +32,7 @@ class Cluster:
     def command(self, *arguments: object, text: str | None = None) -> Result:
         """Run `orbitmq` with these arguments and this cluster's address."""
         words = [*map(str, arguments), "--namesrv", self.namesrv]
+        self.broker.wait_dispatched()  # what a command shows is to be what was sent before it
         return CliRunner(env={"COLUMNS": "200"}).invoke(app, words, input=text)
 
     def output(self, *arguments: object, text: str | None = None) -> str:

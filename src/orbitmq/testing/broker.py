@@ -91,6 +91,15 @@ class Broker:
         self._call(self._stop_broker())
         self._call(self._start_broker())
 
+    def wait_dispatched(self) -> None:
+        """Wait until everything that was sent so far is in its queue: an answer may be faster."""
+        self._call(self._dispatched())
+
+    async def _dispatched(self) -> None:
+        if self._broker is not None:
+            store = self._broker.context.store
+            await asyncio.get_running_loop().run_in_executor(None, store.wait_dispatched)
+
     def stop(self) -> None:
         """Stop cleanly and leave nothing behind. A second call does nothing."""
         loop, thread = self._loop, self._thread
