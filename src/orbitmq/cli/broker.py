@@ -61,7 +61,7 @@ def run(
     Takes over the store of a RocketMQ broker: its messages, topics, groups and offsets.
     """
     from orbitmq.broker.config import BrokerConfig
-    from orbitmq.net.loop import run as run_loop
+    from orbitmq.net.loop import run_server as run_loop
     from orbitmq.settings import load_settings
 
     flags: dict[str, object] = {

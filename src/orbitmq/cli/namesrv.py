@@ -35,7 +35,7 @@ def run(
 ) -> None:
     """Run a name server until Ctrl-C or SIGTERM. Prints its address once it is ready."""
     from orbitmq.namesrv.config import NamesrvConfig
-    from orbitmq.net.loop import run as run_loop
+    from orbitmq.net.loop import run_server as run_loop
     from orbitmq.settings import load_settings
 
     settings = load_settings(config, flags={"bindAddress": host, "listenPort": port})

@@ -53,7 +53,7 @@ def up(
     store directory: start again with the same one and they are there. With `--output json` one line
     {"namesrv": ..., "broker": ..., "store": ...} says that it is ready.
     """
-    from orbitmq.net.loop import run
+    from orbitmq.net.loop import run_server
     from orbitmq.settings import load_settings
 
     flags: dict[str, object] = {
@@ -68,7 +68,7 @@ def up(
         if not equals:
             raise typer.BadParameter(f"{pair}: write KEY=VALUE", param_hint="--set")
         flags[key] = value
-    run(_serve(dict(load_settings(flags=flags)), namesrv_port, store, output))
+    run_server(_serve(dict(load_settings(flags=flags)), namesrv_port, store, output))
 
 
 async def _serve(settings: dict[str, str], namesrv_port: int, store: Path, output: Output) -> None:
