@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orbitmq.format.columns import ITEM
@@ -246,6 +246,7 @@ def test_entries_of_records_behind_the_end_of_the_log_are_cut(tmp_path: Path) ->
     ),
     step=st.integers(1, 20),
 )
+@example(stored=2, logged=4, log_min=1, flips=[(0, 0, 128)], step=1)
 def test_after_adoption_every_key_of_the_log_is_found_whatever_the_files_held(
     tmp_path_factory: pytest.TempPathFactory,
     stored: int,

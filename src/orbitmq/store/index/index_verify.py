@@ -20,6 +20,7 @@ from orbitmq.format.index_file import FIRST_ITEM, IndexHeader
 from orbitmq.store.index.index_files import FullIndex, IndexFiles, Items
 from orbitmq.store.index.index_open import OpenIndex
 
+BEGIN_MS_MAX: Final = 1 << 47  # far in the future
 _STEP_ENTRIES: Final = 16 * 1024
 
 
@@ -63,7 +64,12 @@ class IndexVerifier:
         for name, path, length in self._index.list_files():
             fits = length == layout.index_file_bytes
             header = self._index.read_header(path) if fits else None
-            if header is not None and header.next_item <= layout.index_items:
+            if (
+                header is not None
+                and header.next_item <= layout.index_items
+                # Entries of expired records cannot be compared: their times hang on this alone.
+                and 0 <= header.begin_ms < BEGIN_MS_MAX
+            ):
                 self._rest.append((name, header))
             else:
                 self._drop(name)
