@@ -62,12 +62,12 @@ class PlainReader:
             data = self._queues.read_units(number, at, min(_BLOCK_UNITS, end - at))
             if not data:
                 return None
-            # Mostly the records of a block lie in one segment: one look-up, then slices of it.
+            # Where all are wanted, their records mostly lie in one segment: one look-up, then slices.
             (span_start, _, _), (last, last_size, _) = (
                 UNIT.unpack_from(data),
                 UNIT.unpack(data[-UNIT_BYTES:]),
             )
-            span = log_read(span_start, last + last_size - span_start)
+            span = None if wanted else log_read(span_start, last + last_size - span_start)
             for log_offset, size, tag_hash in UNIT.iter_unpack(data):
                 if size == PADDING_SIZE or tag_hash <= ADDRESS_MAX:
                     return None
