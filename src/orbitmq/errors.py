@@ -27,6 +27,9 @@ OrbitError
 │   ├── SendFailedError        every try to send a message failed; has `attempts`
 │   ├── ClientClosedError      the producer or consumer was closed
 │   └── InProgressError        a message with the same business key is being handled
+└── PipelineError            something about Spark
+    ├── SparkSetupError        Spark, its Java or its Python workers cannot be used as they are
+    └── JobFailedError         a Spark job ended without its result; what it was to change is as before
 
 A message answers three questions: what and where, what it means, what to do next. `exit_code` is what
 the command line returns: 2 usage, 3 unreachable, 4 corrupt or unreadable.
@@ -222,3 +225,23 @@ class InProgressError(ClientError):
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(f"key {key!r} is being handled already; let the message come again later")
+
+
+class PipelineError(OrbitError):
+    """Something about Spark; `next_step` says what to do."""
+
+    def __init__(self, what: str, next_step: str = "") -> None:
+        self.what, self.next_step = what, next_step
+        super().__init__(f"{what}. {next_step}" if next_step else what)
+
+
+class SparkSetupError(PipelineError):
+    """Spark, its Java or its Python workers cannot be used as they are."""
+
+    exit_code = 2
+
+
+class JobFailedError(PipelineError):
+    """A Spark job ended without its result. What it was to change is as it was before."""
+
+    exit_code = 3

@@ -15,6 +15,7 @@ from orbitmq.cli.broker import app as broker_app
 from orbitmq.cli.group import app as group_app
 from orbitmq.cli.message import app as message_app
 from orbitmq.cli.namesrv import app as namesrv_app
+from orbitmq.cli.spark import app as spark_app
 from orbitmq.cli.store import app as store_app
 from orbitmq.cli.topic import app as topic_app
 from orbitmq.cli.up import up
@@ -33,6 +34,7 @@ app.add_typer(message_app, name="message")
 app.add_typer(broker_app, name="broker")
 app.add_typer(namesrv_app, name="namesrv")
 app.add_typer(store_app, name="store")
+app.add_typer(spark_app, name="spark")
 
 
 def _print_version(wanted: bool) -> None:

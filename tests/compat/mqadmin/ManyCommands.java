@@ -108,8 +108,13 @@ public final class ManyCommands {
                 && System.currentTimeMillis() < end) {
                 Thread.sleep(20);
             }
+            // Not persistConsumerOffset: that one does not wait for the broker, nor tell what was lost.
+            impl.getOffsetStore().updateConsumeOffsetToBroker(queue, target, false);
+            long saved = impl.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE);
+            if (saved != target) {
+                System.out.println("offset of " + queue + " is " + saved + " instead of " + target);
+            }
         }
-        impl.persistConsumerOffset();
     }
 
     private static void subscribe(String group, String topic, int count) throws Exception {

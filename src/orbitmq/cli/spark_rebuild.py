@@ -1,0 +1,7 @@
+"""`orbitmq spark rebuild`."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""

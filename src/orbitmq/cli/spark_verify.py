@@ -1,0 +1,7 @@
+"""`orbitmq spark verify`."""
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""

@@ -1,0 +1,76 @@
+"""The columns of every table that OrbitMQ shows to Spark: names and types, once.
+
+Columns of a message table (`MESSAGE_COLUMNS`):
+
+column          | Spark type         | RocketMQ                  | meaning
+topic           | string             | topic                     |
+queue_id        | int                | queueId                   |
+queue_offset    | bigint             | queueOffset               | number of the message in its queue
+log_offset      | bigint             | commitLogOffset           | where its record starts in the commit log
+size            | int                | storeSize                 | bytes of the record
+tags            | string             | TAGS                      | null without one
+keys            | array<string>      | KEYS                      | its parts; empty without any
+message_id      | string             | UNIQ_KEY, msgId           | the producer's id; null without one
+offset_id       | string             | offsetMsgId               | the id that names host and log offset
+born_time       | timestamp          | bornTimestamp             | the producer's clock
+store_time      | timestamp          | storeTimestamp            | the store's clock
+born_host       | string             | bornHost                  | address:port
+store_host      | string             | storeHost                 | address:port
+sys_flag        | int                | sysFlag                   | bits: compression, transaction, IPv6
+flag            | int                | flag                      | the producer's, never looked at
+reconsume_times | int                | reconsumeTimes            |
+prepared_offset | bigint             | preparedTransactionOffset | of the half message, else 0
+body_crc        | int                | bodyCRC                   |
+properties      | map<string,string> | properties                | all of them, those above included
+body            | binary             | body                      | null with includeBody=false
+error           | string             |                           | null if good; with badRecords=keep
+                |                    |                           | what is wrong with this place of the log
+
+A reader that is given a schema of its own (`.schema("topic string, tags string")`) makes these columns
+only: Spark itself does not tell a Python source which columns a query needs.
+"""
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+_TEXT, _INT, _LONG, _TIME = StringType(), IntegerType(), LongType(), TimestampType()
+
+MESSAGE_COLUMNS: Final[dict[str, DataType]] = {
+    "topic": _TEXT,
+    "queue_id": _INT,
+    "queue_offset": _LONG,
+    "log_offset": _LONG,
+    "size": _INT,
+    "tags": _TEXT,
+    "keys": ArrayType(_TEXT),
+    "message_id": _TEXT,
+    "offset_id": _TEXT,
+    "born_time": _TIME,
+    "store_time": _TIME,
+    "born_host": _TEXT,
+    "store_host": _TEXT,
+    "sys_flag": _INT,
+    "flag": _INT,
+    "reconsume_times": _INT,
+    "prepared_offset": _LONG,
+    "body_crc": _INT,
+    "properties": MapType(_TEXT, _TEXT),
+    "body": BinaryType(),
+    "error": _TEXT,
+}
+
+MESSAGE_SCHEMA: Final = StructType(
+    [StructField(name, kind, nullable=True) for name, kind in MESSAGE_COLUMNS.items()]
+)

@@ -1,0 +1,22 @@
+"""One Spark session for all tests of this folder: a JVM takes seconds to start."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from orbitmq.spark.session import make_session
+
+CONF = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = make_session(app="orbitmq-tests", master="local[2]", conf=CONF)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
