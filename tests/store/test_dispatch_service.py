@@ -9,6 +9,7 @@ import pytest
 from orbitmq.store import dispatch_service
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.testing.builders import make_request
+from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.testing.fake_disk import FaultyDisk
 from queue_world import LogBuilder, World, make_world, small_layout
 
@@ -132,3 +133,36 @@ def test_a_failing_disk_is_tried_again_until_it_works(
     assert len(errors) == 1
     assert world.queues.next_offset(0) == 500
     assert world.queues.counts.conflicts == 0
+
+
+def test_rounds_that_nobody_watches_take_their_time_unless_somebody_comes(tmp_path: Path) -> None:
+    builder = LogBuilder(8192).add_all(make_request(n, "T", 0) for n in range(20))
+    world = _world(tmp_path, builder)
+    end, world.log.end = world.log.end, 0
+    clock = FakeClock()
+    service = DispatchService(
+        world.log, world.dispatcher, world.service._kernels, start=0, clock=clock
+    )
+    service.watch(lambda: False)
+    service.start()
+    world.log.end = end
+    service.notify()
+    assert world.queues.numbers() == []  # time stands still
+
+    assert service.wait_dispatched(end, 5000)
+
+    assert world.queues.next_offset(0) == 20
+    assert service.stop()
+
+
+def test_catching_up_takes_little_and_never_waits(tmp_path: Path) -> None:
+    builder = LogBuilder(8192).add_all(make_request(n, "T", 0) for n in range(20))
+    world = _world(tmp_path, builder)
+
+    assert not world.service.catch_up(world.service.behind_bytes - 1)
+    with world.service._running:
+        assert not world.service.catch_up(1 << 20)
+    assert world.service.catch_up(1 << 20)
+
+    assert world.queues.next_offset(0) == 20
+    assert not world.service.catch_up(1 << 20)

@@ -1,21 +1,33 @@
 """Answers that wait until what they speak of is on disk (flushDiskType=SYNC_FLUSH).
 
-The store's flush thread tells that it has synced; the event loop then answers everybody whose bytes are
-covered, in the order in which they were appended.
+All sends of one turn of the event loop share one sync, and then everybody whose bytes are covered is
+answered, in the order in which they were appended. A quick disk is synced by the loop itself: to hand
+over to a thread and back costs more than such a sync. As soon as one takes long, the store's flush
+thread does it for a while, so that a slow disk does not keep the loop from everything else.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from orbitmq.errors import StoreError
 from orbitmq.message import AppendStatus
+from orbitmq.units import SECOND_MS
 
 if TYPE_CHECKING:
     from orbitmq.broker.context import BrokerContext
 
 logger = logging.getLogger(__name__)
+
+SYNC_MS_MAX: Final = 2.0
+"""A disk whose syncs take longer on average is not quick."""
+PAUSE_MS_MAX: Final = 30.0
+"""Nor is one that held up the loop for so long even once."""
+HANDED_OVER_MS: Final = 1 * SECOND_MS
+"""So long the flush thread does the syncs of a disk that is not quick, until it is tried again."""
+_NEWEST_SHARE: Final = 0.1  # of the last sync in the average
 
 Done = Callable[[AppendStatus], None]
 """Called once with PUT_OK, or with FLUSH_DISK_TIMEOUT where the disk did not sync in time, or failed."""
@@ -37,6 +49,9 @@ class FlushWait:
         self._waiting: deque[_Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._told = False
+        self._asked = False  # `_sync` is called in this turn of the loop
+        self._sync_ms = 0.0  # average
+        self._slow_until_ms = 0.0
         context.store.on_flushed(self._on_flushed)
         context.owed.append(lambda: self.count)
 
@@ -54,6 +69,35 @@ class FlushWait:
         if self._store.flushed_offset >= end_offset or self._store.failure is not None:
             self.look()
         self._set_timer()
+
+    def sync_soon(self) -> None:
+        """See to it that what was appended in this turn of the loop is synced."""
+        if self._asked:
+            return
+        if self._clock.monotonic_ms() < self._slow_until_ms:
+            self._store.wake_flush()
+            return
+        self._asked = True
+        self._loop.call_soon(self._sync)
+
+    def _sync(self) -> None:
+        self._asked = False
+        self._told = True  # by the line below, which needs no turn of the loop
+        started_ms = self._clock.monotonic_ms()
+        try:
+            self._store.flush_log()
+        except StoreError as error:
+            logger.warning("sync failed: %s", error)
+        self._judge(started_ms, self._clock.monotonic_ms())
+        self.look()
+
+    def _judge(self, started_ms: float, now_ms: float) -> None:
+        """Hand over to the flush thread for a while if the disk is not quick."""
+        took_ms = now_ms - started_ms
+        self._sync_ms += _NEWEST_SHARE * (took_ms - self._sync_ms)
+        if self._sync_ms > SYNC_MS_MAX or took_ms > PAUSE_MS_MAX:
+            self._sync_ms = 0.0
+            self._slow_until_ms = now_ms + HANDED_OVER_MS
 
     def _on_flushed(self) -> None:
         """Called in the thread that flushed."""

@@ -64,6 +64,7 @@ class LongPoll:
         self._told = False  # the loop has been told to look at it
         self._stopped = False
         context.store.on_dispatched(self._on_dispatched)
+        context.store.watch_dispatch(lambda: bool(self._queues))
         context.on_close.append(self.drop)
 
     @property
@@ -87,6 +88,8 @@ class LongPoll:
         # Dispatch may have passed between the look and the parking; it did not tell of it.
         self._attempt_if_grown(parked)
         self._set_timer()
+        if not parked.done:
+            self._store.hurry_dispatch()
 
     def wake(self, topic: str, queue_id: int | None = None) -> None:
         """Answer all pulls of a topic, or of one of its queues, as things are now."""

@@ -133,12 +133,19 @@ class Background:
 
     def appended(self) -> None:
         """Say that the log has grown."""
-        if not self._shown_by_flush:  # else the flush tells dispatch, and now it would see nothing
-            self._parts.dispatch.notify()
+        self.grown()
         if self._wakes_flush:
             self._flush_service.wake()
+
+    def grown(self) -> None:
+        """Say that the log has grown, and that somebody else sees to its flush."""
+        if not self._shown_by_flush:  # else the flush tells dispatch, and now it would see nothing
+            self._parts.dispatch.notify()
         if self._wakes_commit:
             self._commit_service.wake()
+
+    def wake_flush(self) -> None:
+        self._flush_service.wake()
 
     def hurry(self) -> None:
         """Bring what was appended into sight of dispatch soon."""

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 4 * MiB
 LINGER_MS: Final = 1
 """So far apart are two rounds at least: one kernel call for many appends, and no wait for a lone one."""
+UNWATCHED_MS: Final = 10
+"""So long a round waits when nobody waits for it: each one costs the appender a switch of threads."""
 RETRY_MS: Final = 1 * SECOND_MS
 RETRIES: Final = 30
 """So often a failed round is tried again before the store is told (as RocketMQ does)."""
@@ -60,6 +62,8 @@ class DispatchService:
         self._offset = start
         self._progress = threading.Condition()  # told whenever `_offset` has moved
         self._wake = threading.Event()
+        self._hurried = threading.Event()  # somebody waits for the round that lingers
+        self._watched: Callable[[], bool] = lambda: True
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -78,6 +82,13 @@ class DispatchService:
             self._kernels = kernels
             self._dispatcher.use(kernels)
 
+    def watch(self, watched: Callable[[], bool]) -> None:
+        """Ask `watched` before each round whether anybody waits for what it shows.
+
+        If not, rounds come rarely. Whoever wants to see everything calls `hurry` or `dispatch_now`.
+        """
+        self._watched = watched
+
     def call_after(self, records: int, act: Callable[[], None]) -> None:
         """Call `act` once, in the dispatching thread, when so many records were dispatched."""
         self._call_at = records, act
@@ -85,14 +96,29 @@ class DispatchService:
     def dispatch_now(self) -> int:
         """Dispatch everything that is visible now, in the caller's thread; return how many records."""
         with self._running:
-            count = 0
-            end = self._log.visible_offset()
-            while self._offset < end:
-                done = self._step(end)
-                if done is None:
-                    break
-                count += done
-            return count
+            return self._dispatch_visible()
+
+    def catch_up(self, bytes_max: int) -> bool:
+        """Dispatch what is visible now if that is little and nobody is at it; tell whether that was done."""
+        if not 0 < self.behind_bytes <= bytes_max or not self._running.acquire(blocking=False):
+            return False
+        try:
+            return self._dispatch_visible() > 0
+        except StoreError as error:
+            log.warning("dispatch at log offset %d failed: %s", self._offset, error)
+            return False  # the thread tries it again, and counts
+        finally:
+            self._running.release()
+
+    def _dispatch_visible(self) -> int:
+        count = 0
+        end = self._log.visible_offset()
+        while self._offset < end:
+            done = self._step(end)
+            if done is None:
+                break
+            count += done
+        return count
 
     # --- one step ---
 
@@ -180,6 +206,11 @@ class DispatchService:
         if not self._wake.is_set():
             self._wake.set()
 
+    def hurry(self) -> None:
+        """Say that somebody waits for what has been appended."""
+        self._hurried.set()
+        self.notify()
+
     def start(self) -> None:
         """Start dispatching in the background."""
         assert self._thread is None
@@ -190,7 +221,7 @@ class DispatchService:
     def stop(self, timeout_ms: float = 5 * SECOND_MS) -> bool:
         """Dispatch the rest and stop; return whether nothing was left behind in that time."""
         self._stopping.set()
-        self._wake.set()
+        self.hurry()
         if self._thread is not None:
             self._thread.join(timeout_ms / 1000)
             alive = self._thread.is_alive()
@@ -201,7 +232,8 @@ class DispatchService:
     def wait_dispatched(self, offset: int, timeout_ms: float) -> bool:
         """Wait until everything before this log offset is dispatched; return whether it is."""
         deadline = time.monotonic() + timeout_ms / 1000
-        self.notify()
+        if self._offset < offset:
+            self.hurry()
         with self._progress:
             while self._offset < offset:
                 left = deadline - time.monotonic()
@@ -214,9 +246,15 @@ class DispatchService:
         last_ms = 0.0
         while True:
             self._clock.wait(self._wake, 1 * SECOND_MS)
-            linger_ms = last_ms + LINGER_MS - self._clock.monotonic_ms()
+            if not self._wake.is_set():
+                linger_ms = 0.0  # the second is over; look whether a notice was missed
+            elif self._watched():
+                linger_ms = last_ms + LINGER_MS - self._clock.monotonic_ms()
+            else:
+                linger_ms = UNWATCHED_MS
             if linger_ms > 0:
-                self._clock.wait(self._stopping, linger_ms)
+                self._clock.wait(self._hurried, linger_ms)
+            self._hurried.clear()
             self._wake.clear()
             stopping = self._stopping.is_set()
             before = self._offset

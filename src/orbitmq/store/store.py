@@ -6,6 +6,7 @@ with MessageStore.open(StoreConfig(root=Path("store"))) as store:
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Self
 
 from orbitmq.clock import Clock, SystemClock
@@ -17,6 +18,7 @@ from orbitmq.store.clean import DiskRatio, disk_ratio
 from orbitmq.store.closing import Closing
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Extra
+from orbitmq.store.dispatch_follow import DispatchFollower
 from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.append_rules import TopicTypes
@@ -48,7 +50,7 @@ class MessageStore(StoreReads):
         self._background = Background(config, parts, self._clock)
         self._in_background = background
         self._append_one = parts.log.append_one
-        self._appended = self._background.appended
+        self._appended, self._grown = self._background.appended, self._background.grown
         parts.flusher.on_committed = self._dispatch.notify
         parts.flusher.on_flushed.append(self._dispatch.notify)
         if background:
@@ -143,28 +145,41 @@ class MessageStore(StoreReads):
 
     # Appending for those who must not wait for the disk, an event loop for example
 
-    def append_nowait(self, request: AppendRequest) -> AppendResult:
+    def append_nowait(self, request: AppendRequest, *, flush: bool = True) -> AppendResult:
         """Append one message and do not wait for the disk, whatever the flush mode.
 
         With sync flush PUT_OK only means "written": it is safe when `flushed_offset` has reached its
         end, and `on_flushed` tells when to look. The flush thread syncs at once, one sync for all who
-        wait. Only a new segment that is not ready yet can hold this up.
+        wait; with `flush` false the caller sees to that (`flush`, `wake_flush`). Only a new segment
+        that is not ready yet can hold this up.
         """
         result = self._append_one(request)
-        self._appended()
+        (self._appended if flush else self._grown)()
         return result
 
-    def append_many_nowait(self, requests: Sequence[AppendRequest]) -> list[AppendResult]:
+    def append_many_nowait(
+        self, requests: Sequence[AppendRequest], *, flush: bool = True
+    ) -> list[AppendResult]:
         """Append like `append_many`, and like `append_nowait` do not wait for the disk."""
         results = self._log.append_many(requests)
-        self._appended()
+        (self._appended if flush else self._grown)()
         return results
 
-    def append_client_batch_nowait(self, request: AppendRequest) -> list[AppendResult]:
+    def append_client_batch_nowait(
+        self, request: AppendRequest, *, flush: bool = True
+    ) -> list[AppendResult]:
         """Append like `append_client_batch`, and like `append_nowait` do not wait for the disk."""
         results = self._log.append_client_batch(request)
-        self._appended()
+        (self._appended if flush else self._grown)()
         return results
+
+    def flush_log(self) -> None:
+        """Sync the log in the caller's thread. StoreError: it failed, and the store takes no more."""
+        self._flusher.flush(0)
+
+    def wake_flush(self) -> None:
+        """Have the flush thread sync now."""
+        self._background.wake_flush()
 
     def prepare(self) -> None:
         """Have the first segment of a new store made in the background, for an append that must not wait."""
@@ -187,6 +202,18 @@ class MessageStore(StoreReads):
         can be read when it is called.
         """
         self._dispatch.on_dispatched.append(callback)
+
+    def watch_dispatch(self, watched: Callable[[], bool]) -> None:
+        """Have dispatch ask whether anybody waits for what it shows; if not, it takes its time."""
+        self._dispatch.watch(watched)
+
+    def catch_up(self, bytes_max: int) -> bool:
+        """Dispatch what was appended last, if it is no more than that; tell whether there is more to read."""
+        return self._dispatch.catch_up(bytes_max)
+
+    def hurry_dispatch(self) -> None:
+        """Say that somebody waits for what has been appended."""
+        self._dispatch.hurry()
 
     def wait_flushed(self, log_offset: int | None = None) -> bool:
         """Make everything before the offset durable, by default all; False if the disk did not in time."""
@@ -281,13 +308,15 @@ class MessageStore(StoreReads):
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic. Its records stay in the log until their segments expire."""
         self._require_open()
-        dispatcher, disk = self._parts.dispatcher, self._around.disk
-        self._dispatch.dispatch_now()  # else its last records would make the queues anew
-        with dispatcher.lock:
-            self._log.appender.remove_topic(topic)
-            dispatcher.delete_topic(topic, disk)
-        # The last snapshot still names those queues: after a crash they would be taken for lost.
-        self._background.flush_queues()
+        follower = self._dispatch if isinstance(self._dispatch, DispatchFollower) else None
+        with follower.alone() if follower is not None else nullcontext():
+            dispatcher, disk = self._parts.dispatcher, self._around.disk
+            self._dispatch.dispatch_now()  # else its last records would make the queues anew
+            with dispatcher.lock:
+                self._log.appender.remove_topic(topic)
+                dispatcher.delete_topic(topic, disk)
+            # The last snapshot still names those queues: after a crash they would be taken for lost.
+            self._background.flush_queues()
 
     def close(self) -> None:
         """Flush, dispatch and close. A store that failed stays marked as not cleanly stopped.

@@ -16,6 +16,7 @@ from message_replay import (
     without_port,
 )
 from orbitmq.broker.router import BrokerHandler
+from orbitmq.errors import StoreFailedError
 from orbitmq.format.client_batch import ClientMessage, encode_client_batch
 from orbitmq.format.record import Record
 from orbitmq.message import Host
@@ -399,8 +400,45 @@ def test_nothing_that_a_peer_writes_into_a_field_breaks_a_send(tmp_path: Path) -
         assert replay(world, client, Command(310, None, b"x")).code == 1
 
 
-def test_sync_flush_answers_when_the_disk_has_it(tmp_path: Path) -> None:
+def slow_down(world: MessageWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one sync take long, so that the flush thread does the next ones."""
+    sync = world.store.flush_log
+
+    def slow_sync() -> None:
+        world.clock.advance(50)
+        sync()
+
+    monkeypatch.setattr(world.store, "flush_log", slow_sync)
+    client = world.connect()
+    assert [answer.code for answer in world.tell(client, send_command())] == [0]
+
+
+def test_sync_flush_answers_all_sends_of_a_turn_after_one_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with MessageWorld(tmp_path, store={"flush_mode": FlushMode.SYNC}) as world:
+        client, synced = world.connect(), []
+        sync = world.store.flush_log
+
+        def counted() -> None:
+            assert client.sent == []
+            sync()
+            synced.append(world.store.flushed_offset)
+
+        monkeypatch.setattr(world.store, "flush_log", counted)
+        batch = encode_client_batch([ClientMessage(b"c")])
+        sends = [send_command(), send_command(body=batch, m="true"), send_command()]
+        world.handler.on_commands(client, sends)
+        world.turn()
+        assert [answer.code for answer in client.take()] == [0, 0, 0]
+        assert synced == [world.store.max_log_offset]
+
+
+def test_sync_flush_of_a_slow_disk_is_left_to_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageWorld(tmp_path, store={"flush_mode": FlushMode.SYNC}) as world:
+        slow_down(world, monkeypatch)
         client = world.connect()
         assert world.tell(client, send_command()) == []
         no_wait = send_command(properties="UNIQ_KEY\x01K\x02WAIT\x01false\x02")
@@ -413,10 +451,15 @@ def test_sync_flush_answers_when_the_disk_has_it(tmp_path: Path) -> None:
         world.turn()
         assert [answer.code for answer in client.take()] == [0, 0, 0]
         assert world.tell(client, send_command(flag=ONEWAY_FLAG)) == []
+        world.clock.advance(1_000)
+        assert [answer.code for answer in world.tell(client, send_command())] == [0]
 
 
-def test_sync_flush_says_after_its_timeout_that_it_is_not_sure(tmp_path: Path) -> None:
+def test_sync_flush_says_after_its_timeout_that_it_is_not_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with MessageWorld(tmp_path, store={"flush_mode": FlushMode.SYNC}) as world:
+        slow_down(world, monkeypatch)
         client = world.connect()
         world.tell(client, send_command())
         world.clock.advance(5_000)
@@ -424,6 +467,22 @@ def test_sync_flush_says_after_its_timeout_that_it_is_not_sure(tmp_path: Path) -
         (answer,) = client.take()
         assert answer.code == 10
         assert {"msgId", "queueId", "queueOffset"} <= (answer.fields or {}).keys()
+
+
+def test_sync_flush_that_fails_is_told_to_all_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageWorld(tmp_path, store={"flush_mode": FlushMode.SYNC}) as world:
+        client = world.connect()
+
+        def broken() -> None:
+            error = StoreFailedError(tmp_path, "a sync failed", "Restart.")
+            world.store.flags.fail(error)
+            raise error
+
+        monkeypatch.setattr(world.store, "flush_log", broken)
+        assert [answer.code for answer in world.tell(client, send_command())] == [10]
+        world.store.flags.failure = None  # so that the world can close it
 
 
 def test_a_large_body_is_stored_whole(tmp_path: Path) -> None:

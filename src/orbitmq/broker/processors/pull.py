@@ -21,7 +21,7 @@ from orbitmq.broker.router import Handler, failure_answer
 from orbitmq.message import GetStatus
 from orbitmq.store.read import GetResult
 from orbitmq.store.tag_filter import TagFilter
-from orbitmq.units import HOUR_MS
+from orbitmq.units import HOUR_MS, KiB
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.headers.pull import PullHeader
 from orbitmq.wire.pull_flags import PullFlag
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from orbitmq.wire.command import Command
 
 COUNT_MAX: Final = 4096  # a read looks at this many messages at most; the store returns far fewer
+CATCH_UP_BYTES: Final = 64 * KiB
+"""So much is dispatched at once for a pull that finds nothing: what was just sent can be read."""
 SUSPEND_MS_MAX: Final = 1 * HOUR_MS
 _COMMIT: Final = int(PullFlag.COMMIT)
 _SUSPEND: Final = int(PullFlag.SUSPEND)
@@ -47,6 +49,11 @@ _CODES: Final = {
     GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 
+_AT_END: Final = (
+    GetStatus.OFFSET_OVERFLOW_ONE,
+    GetStatus.NO_MESSAGE_IN_QUEUE,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE,
+)
 _BEYOND_END: Final = (GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.NO_MESSAGE_IN_QUEUE)
 
 _tag_filter = lru_cache(maxsize=10_000)(TagFilter.parse)
@@ -93,7 +100,10 @@ class PullProcessor:
         count = min(max(header.max_msg_nums, 1), COUNT_MAX)
         tags = _tag_filter(check.expression)
         wanted = None if tags.matches_all else tags
-        result = self._store.get(topic, queue_id, header.queue_offset, count, message_filter=wanted)
+        offset = header.queue_offset
+        result = self._store.get(topic, queue_id, offset, count, message_filter=wanted)
+        if result.status in _AT_END and self._store.catch_up(CATCH_UP_BYTES):
+            result = self._store.get(topic, queue_id, offset, count, message_filter=wanted)
         if result.status in _BEYOND_END and header.queue_offset > 0:
             self._look_at_undispatched(header, result)
         return result

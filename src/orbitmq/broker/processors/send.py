@@ -211,14 +211,15 @@ class SendProcessor:
     ) -> None:
         try:
             if len(appends) == 1:
-                results = [self._store.append_nowait(appends[0])]
+                results = [self._store.append_nowait(appends[0], flush=not self._sync)]
             else:
-                results = self._store.append_many_nowait(appends)
+                results = self._store.append_many_nowait(appends, flush=not self._sync)
         except StoreError as error:
             results = [_unavailable(error)] * len(appends)
         self._count(appends, results)
         if self._sync:
             self._answer_synced(connection, appends, asked, results)
+            self.flush_wait.sync_soon()
             return
         stored, send_frame = self._answers.stored_frame, connection.send_frame
         for (request, queue_id, key), result in zip(asked, results, strict=True):
@@ -278,7 +279,7 @@ class SendProcessor:
     ) -> None:
         append = prepared.append
         try:
-            results = self._store.append_client_batch_nowait(append)
+            results = self._store.append_client_batch_nowait(append, flush=not self._sync)
         except StoreError as error:
             results = [_unavailable(error)]
         self._count([append] * len(results), results)
@@ -288,6 +289,8 @@ class SendProcessor:
             command = self._command(request, prepared.queue_id, prepared.unique_key, told)
             self._answer(connection, request, command)
 
+        if self._sync:
+            self.flush_wait.sync_soon()
         status, last = results[0].status, results[-1]
         if status is _PUT_OK and self._sync and _waits(append.properties):
             self.flush_wait.add(last.log_offset + last.size, done)
