@@ -209,7 +209,8 @@ class PullProcessor:
         self._context.statistics.on_get(
             header.topic, header.consumer_group, result.message_count, result.total_bytes
         )
-        connection.send_parts(answer, result.records)
+        packed = result.packed
+        connection.send_parts(answer, result.records if packed is None else (packed,))
 
     def _remember(self, header: PullHeader, offset: int) -> None:
         self._context.offsets.remember_pull(
