@@ -26,6 +26,7 @@ sys.path.insert(0, str(REPOSITORY / "tests"))  # RocketMQ's side is built by tes
 
 QUEUES_PER_TOPIC = 8
 BODY_BYTES = 1024
+PART_SECONDS_MAX = 3_600
 KEY_STRIDE = 7_368_787  # shares no factor with the usual counts: visits keys in a scattered order
 
 Row = dict[str, Any]
@@ -105,9 +106,9 @@ class Line:
         return measured <= self.goal
 
 
-def table(lines: Iterable[Line]) -> str:
-    """Return the lines as a Markdown table."""
-    rows = [("what", "ours", "RocketMQ", "ratio", "goal", "reached")]
+def table(lines: Iterable[Line], beside: str = "RocketMQ") -> str:
+    """Return the lines as a Markdown table; `beside` is the head of the column of the other side."""
+    rows = [("what", "ours", beside, "ratio", "goal", "reached")]
     for line in lines:
         ratio = "" if line.ratio is None else f"{line.ratio:.2f}x"
         reached = {None: "", True: "yes", False: "no"}[line.reached]
@@ -153,7 +154,9 @@ def run_java(what: str, root: Path, *, heap: str = "3g", **options: object) -> R
 
 
 def _last_row(command: list[str]) -> Row:
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PART_SECONDS_MAX
+    )
     if ended.returncode != 0 or not ended.stdout.strip():
         raise SystemExit(f"{' '.join(command[-8:])} failed:\n{ended.stdout}{ended.stderr}")
     row: Row = json.loads(ended.stdout.splitlines()[-1])

@@ -28,6 +28,7 @@ MODULES = {
     "index_file": "Index file",
     "checkpoint": "Checkpoint",
     "snapshot": "Snapshot",
+    "handover": "Handover to a Spark job",
     "message_id": "Message ids",
     "segment_name": "File names",
     "java_hash": "Java's string hash",

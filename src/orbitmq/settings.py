@@ -372,7 +372,10 @@ NAMESRV_KEYS: Final = frozenset(
 )
 """What a name server can be told."""
 
-KNOWN_KEYS: Final = STORE_KEYS | OTHER_KEYS | NAMESRV_KEYS
+OWN_KEYS: Final = frozenset({"dispatch"})
+"""What RocketMQ does not know."""
+
+KNOWN_KEYS: Final = STORE_KEYS | OTHER_KEYS | NAMESRV_KEYS | OWN_KEYS
 
 _BY_PLAIN_NAME: Final = {_plain(key): key for key in sorted(KNOWN_KEYS)}
 assert len(_BY_PLAIN_NAME) == len(KNOWN_KEYS)  # else a variable could mean two settings

@@ -41,7 +41,7 @@ def code_of(field):
 
 
 def test_there_is_a_table_for_every_structure():
-    assert len(LAYOUTS) == 17
+    assert len(LAYOUTS) == 19
 
 
 @pytest.mark.parametrize(("module", "layout"), LAYOUTS)

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from orbitmq.spark.session import make_session
+from spark.standalone import StandaloneCluster, standalone_cluster
 
 CONF = {
     "spark.sql.shuffle.partitions": "2",
@@ -20,3 +21,10 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[StandaloneCluster]:
+    """A master and two workers, for drivers that run as processes of their own (`drivers.run_driver`)."""
+    with standalone_cluster(workers=2, cores=1, memory="1g") as running:
+        yield running

@@ -134,7 +134,9 @@ def _tps(span: tuple[StoreSample, StoreSample], counters: tuple[str, ...]) -> fl
 
 def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
     pool = context.config.store.transient_pool_size if context.config.store.transient_pool else None
+    told = {} if not context.config.store.follows_spark else {"dispatchMode": "spark"}
     return {
+        **told,
         "commitLogMinOffset": str(figures.min_log_offset),
         "commitLogMaxOffset": str(figures.max_log_offset),
         "dispatchBehindBytes": str(figures.dispatch_behind_bytes),

@@ -32,6 +32,13 @@ Port = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="Name of the broker (brokerName).")]
 Cluster = Annotated[str | None, typer.Option(help="Name of the cluster (brokerClusterName).")]
+Dispatch = Annotated[
+    str | None,
+    typer.Option(
+        help="Who makes queues and index: live (the broker, default) or spark "
+        "(`orbitmq spark dispatch`)."
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, by RocketMQ's key."),
@@ -53,6 +60,7 @@ def run(
     port: Port = None,
     name: Name = None,
     cluster: Cluster = None,
+    dispatch: Dispatch = None,
     set_: Set = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
@@ -72,6 +80,7 @@ def run(
         "listenPort": port,
         "brokerName": name,
         "brokerClusterName": cluster,
+        "dispatch": dispatch,
     }
     for pair in set_ or []:
         key, equals, value = pair.partition("=")

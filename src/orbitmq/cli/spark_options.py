@@ -1,12 +1,14 @@
 """What all commands of `orbitmq spark` share: where Spark runs, and how they print."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orbitmq.cli.output import Output
-from orbitmq.errors import ConfigError
+from orbitmq.errors import ConfigError, SparkSetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,12 +31,47 @@ Conf = Annotated[
 OutputForm = Annotated[Output, typer.Option(help="How to print.")]
 
 
+@contextmanager
+def spark_session(
+    master: str | None, conf: list[str] | None, what: str = "Spark"
+) -> Iterator["SparkSession"]:
+    """Start Spark as the options say, stop it at the end; its errors inside become ours."""
+    session = open_session(master, conf)
+    from orbitmq.spark.failures import clear_errors
+
+    try:
+        with clear_errors(what):
+            yield session
+    finally:
+        session.stop()
+
+
 def open_session(master: str | None, conf: list[str] | None) -> "SparkSession":
     """Start Spark as the options say."""
+    settings = spark_settings(conf)
+    require_pyspark()
+    from orbitmq.spark.failures import clear_errors
     from orbitmq.spark.session import make_session
 
+    with clear_errors("the start of Spark"):
+        return make_session(master=master, conf=settings, quiet=True)
+
+
+def spark_settings(conf: list[str] | None) -> dict[str, str]:
+    """Return what the options --conf say."""
     pairs = [text.partition("=") for text in conf or ()]
     for name, sign, _ in pairs:
         if not sign or not name:
             raise ConfigError("--conf", name, "must be NAME=VALUE")
-    return make_session(master=master, conf={name: value for name, _, value in pairs})
+    return {name: value for name, _, value in pairs}
+
+
+def require_pyspark() -> None:
+    """Raise SparkSetupError where the extra was not installed."""
+    try:
+        import pyarrow
+        import pyspark
+    except ImportError as error:
+        step = "pip install 'orbitmq[spark]' brings Spark, and a Java where there is none."
+        raise SparkSetupError(f"the package {error.name} is not installed", step) from error
+    del pyarrow, pyspark

@@ -34,6 +34,13 @@ BrokerPort = Annotated[
 OutputForm = Annotated[
     Output, typer.Option("--output", help="json: one line with the addresses once it is ready.")
 ]
+Dispatch = Annotated[
+    str | None,
+    typer.Option(
+        help="Who makes queues and index: live (the broker, default) or spark "
+        "(`orbitmq spark dispatch`)."
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting of the broker, by RocketMQ's key."),
@@ -45,6 +52,7 @@ def up(
     namesrv_port: NamesrvPort = 9876,
     broker_port: BrokerPort = 10911,
     output: OutputForm = Output.TABLE,
+    dispatch: Dispatch = None,
     set_: Set = None,
 ) -> None:
     """Start a name server and a broker on this machine's loopback address; Ctrl-C stops them.
@@ -62,6 +70,7 @@ def up(
         "bindAddress": LOOPBACK,
         "storePathRootDir": str(store.resolve()),
         "listenPort": str(broker_port),
+        "dispatch": dispatch,
     }
     for pair in set_ or []:
         key, equals, value = pair.partition("=")

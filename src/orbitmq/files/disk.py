@@ -27,6 +27,8 @@ _KEEP_SIZE: Final = 0x01
 _PUNCH_HOLE: Final = 0x02
 _ZERO_RANGE: Final = 0x10
 _ZEROS: Final = bytes(MiB)
+_HERE: Final = -100  # AT_FDCWD: names count from the working directory
+_EXCHANGE: Final = 2  # RENAME_EXCHANGE
 
 
 @contextmanager
@@ -165,6 +167,17 @@ class Disk:
         """Give a file another name, in place of the file that had it."""
         with _typed(source, f"rename to {Path(target).name}"):
             Path(source).replace(target)
+
+    def exchange(self, first: FilePath, second: FilePath) -> bool:
+        """Let two files or directories change names in one step; False: this file system cannot."""
+        names = os.fsencode(first), os.fsencode(second)
+        with _typed(first, f"exchange with {Path(second).name}"):
+            if _LIBC.renameat2(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0:
+                return True
+            number = ctypes.get_errno()
+            if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                return False
+            raise OSError(number, os.strerror(number))
 
     def remove(self, path: FilePath) -> None:
         with _typed(path, "delete"):

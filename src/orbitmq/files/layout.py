@@ -9,6 +9,7 @@ index/<17 digits of local time>              | index_directory              | ma
 checkpoint, abort, lock                      | checkpoint, abort, lock      | 4096 bytes, a pid, 4 bytes
 config/<name>.json                           | config(name)                 |
 orbitmq.snapshot, orbitmq.quarantine/        | snapshot, quarantine         | ours; a broker ignores them
+orbitmq.dispatch/                            | store/handover.py            | ours, with `dispatch = spark`
 
 The sizes are not written in the files: a store can only be read with the right ones (`guess_layout`).
 """

@@ -92,6 +92,37 @@ class ScanOptions:
     max_rows: int = 1 << 20
 
 
+SPANS: Final = np.dtype(
+    [
+        ("tags_at", "i4"),
+        ("tags_length", "i4"),
+        ("keys_at", "i4"),
+        ("keys_length", "i4"),
+        ("unique_at", "i4"),  # UNIQ_KEY
+        ("unique_length", "i4"),
+    ],
+    align=True,
+)
+"""Where the values of three properties lie in the buffer; both numbers 0 where there is none."""
+
+PAIR: Final = np.dtype(
+    [("name_at", "i4"), ("name_length", "i4"), ("value_at", "i4"), ("value_length", "i4")],
+    align=True,
+)
+"""Where name and value of one property lie in the buffer."""
+
+PART: Final = np.dtype([("at", "i4"), ("length", "i4")], align=True)
+"""Where one part of a text lies in the buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Several elements per row: those of row i are elements[ends[i]:ends[i + 1]]."""
+
+    ends: npt.NDArray[np.int32]  # one more than there are rows, the first is 0
+    elements: npt.NDArray[np.void]
+
+
 RUN: Final = np.dtype(
     [
         ("queue_no", "i4"),

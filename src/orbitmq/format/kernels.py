@@ -11,7 +11,15 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from orbitmq.format.columns import Bytes, Ints, PackedUnits, Rows, ScanOptions, ScanResult
+from orbitmq.format.columns import (
+    Bytes,
+    Ints,
+    Lists,
+    PackedUnits,
+    Rows,
+    ScanOptions,
+    ScanResult,
+)
 
 
 class QueueTable(Protocol):
@@ -91,6 +99,30 @@ class Kernels(Protocol):
         count_max: int,
     ) -> list[int]:
         """Follow a key's chain in the bytes of an index file; newest first, no exact match."""
+
+    def gather(self, buffer: Bytes, at: Ints, lengths: Ints, out: Bytes, out_at: Ints) -> None:
+        """Copy lengths[i] bytes from at[i] of the buffer to out_at[i] of `out`, for every i.
+
+        Raises FormatError before the first byte is copied if a piece lies outside of either.
+        """
+
+    def text_spans(self, buffer: Bytes, rows: Rows) -> npt.NDArray[np.void]:
+        """Return where each record's tag, keys and unique id lie, as SPANS rows."""
+
+    def property_pairs(self, buffer: Bytes, rows: Rows) -> Lists:
+        """Return where names and values of each record's properties lie, as PAIR elements.
+
+        Of equal names the last value counts, in the place of the first, as in a Python dict.
+        """
+
+    def split_parts(self, buffer: Bytes, at: Ints, lengths: Ints, separator: int) -> Lists:
+        """Cut each piece of the buffer at this byte; the parts that are not empty are PART elements."""
+
+    def bodies_match(self, buffer: Bytes, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Return of each row whether its body has the checksum that its record names.
+
+        As in `scan`, an empty body always matches.
+        """
 
     def encode_records(
         self,

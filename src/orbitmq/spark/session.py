@@ -1,20 +1,60 @@
-"""A Spark session that can run OrbitMQ's tasks."""
+"""A Spark session that can run OrbitMQ's tasks.
+
+What is set where nobody said otherwise: the Java and the Python that fit, UTC, a quiet log, the data
+source "orbitmq", and for a master on this machine the loopback address. Settings of a cluster are its own.
+"""
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
+from pyspark import SparkContext
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
+
+from orbitmq.errors import SparkSetupError
+from orbitmq.spark.cache_files import cached_file
+from orbitmq.spark.java import find_java
+from orbitmq.spark.package import (
+    INSTALLED,
+    PACKAGE_SETTING,
+    SEND,
+    check_setting,
+    is_local,
+    send_package,
+    sends_package,
+)
 
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.python.filterPushdown.enabled": "true",
+    # The extra brings no pandas; asked for it, Spark would fail instead of doing without.
+    "spark.sql.execution.arrow.pyspark.enabled": "false",
+}
+ON_THIS_MACHINE: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
 }
+DAEMON: Final = "orbitmq.spark.daemon"
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit in the programs that it starts: the JVM is there already."""
+_LOG_FILE: Final = """\
+# Made by orbitmq: how much Spark says, from its first line on.
+rootLogger.level = {level}
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
 
 
 def make_session(
@@ -22,14 +62,120 @@ def make_session(
     app: str = "orbitmq",
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
+    quiet: bool = False,
 ) -> SparkSession:
-    """Return the running session, or a new one; `master` None: what spark-submit says, else local[*]."""
-    # Workers would take whatever python3 is on the PATH.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    """Return the running session, or a new one; `master` None: what spark-submit says, else local[*].
+
+    `quiet` is for commands, which say errors themselves: nothing of Spark's own log.
+    """
+    given = dict(conf or {})
+    running = SparkContext._active_spark_context is not None or SUBMITTED in os.environ
+    master = master or given.get("spark.master") or (None if running else _usual_master())
+    settings = _settings(master, given)
     builder = SparkSession.builder.appName(app)
-    settings = {**DEFAULTS, **(conf or {})}
-    settings["spark.master"] = master or settings.get("spark.master") or "local[*]"
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        with _environment(_variables(settings, running=running, quiet=quiet)):
+            session = builder.getOrCreate()
+    except PySparkException as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        step = "`orbitmq spark doctor` looks at Java, Python and the settings."
+        raise SparkSetupError("Spark's JVM ended while it started", step) from error
+    if sends_package(session):
+        send_package(session)
+    register(session)
+    return session
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format "orbitmq" known to a session, with push-down of filters.
+
+    Where the package is installed, Spark finds the format by itself (`pyspark_orbitmq`), without push-down.
+    """
+    from orbitmq.spark.source import register as register_source
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        register_source(spark)
+    except AnalysisException as error:
+        # Spark looks for the name in the active session, which may be another that has it.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _usual_master() -> str:
+    """Return the master that Spark itself would take: from MASTER or spark-defaults.conf."""
+    return os.environ.get("MASTER") or _defaults_file().get("spark.master") or "local[*]"
+
+
+def _defaults_file() -> dict[str, str]:
+    directory = _conf_directory()
+    file = directory / "spark-defaults.conf" if directory else None
+    if file is None or not file.is_file():
+        return {}
+    text = file.read_text(encoding="utf-8")
+    lines = (line.split("#")[0].replace("=", " ", 1).split(None, 1) for line in text.splitlines())
+    return {line[0]: line[1].strip() for line in lines if len(line) == 2}
+
+
+def _conf_directory() -> Path | None:
+    home, directory = os.environ.get("SPARK_HOME"), os.environ.get("SPARK_CONF_DIR")
+    if directory:
+        return Path(directory)
+    return Path(home) / "conf" if home else None
+
+
+def _settings(master: str | None, given: dict[str, str]) -> dict[str, str]:
+    settings = dict(DEFAULTS)
+    if master is not None:
+        settings["spark.master"] = master
+        if is_local(master) or "//127.0.0.1:" in master or "//localhost:" in master:
+            settings |= ON_THIS_MACHINE
+        if is_local(master) or check_setting(given.get(PACKAGE_SETTING, SEND)) == INSTALLED:
+            settings["spark.python.daemon.module"] = DAEMON
+    return settings | given
+
+
+def _variables(settings: Mapping[str, str], *, running: bool, quiet: bool) -> dict[str, str]:
+    """Return what the JVM's start and the Python workers take from the environment."""
+    # Workers would take whatever python3 is on the PATH.
+    python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    found = {"PYSPARK_PYTHON": python or sys.executable}
+    if not os.environ.get("PYSPARK_DRIVER_PYTHON"):
+        found["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if running:
+        return found
+    quiet = quiet and os.environ.get("ORBITMQ_DEBUG") != "1"
+    found |= find_java().environment(quiet=quiet)
+    if settings.get("spark.driver.host") == ON_THIS_MACHINE["spark.driver.host"]:
+        found["SPARK_LOCAL_IP"] = ON_THIS_MACHINE["spark.driver.host"]
+    if not _has_own_log():
+        level = "OFF" if quiet else "ERROR"
+        file = cached_file(f"log4j2-{level}.properties", _LOG_FILE.format(level=level))
+        found["LOG4J_CONFIGURATION_FILE"] = str(file)
+    return found
+
+
+def _has_own_log() -> bool:
+    """Return whether somebody said what Spark is to log, and where."""
+    directory = _conf_directory()
+    if directory is not None and (directory / "log4j2.properties").is_file():
+        return True
+    return "LOG4J_CONFIGURATION_FILE" in os.environ
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for a while: only Spark's start looks at them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

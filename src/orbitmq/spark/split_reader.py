@@ -56,13 +56,16 @@ def read_split(
     *,
     back_bytes: int = BACK_BYTES,
     segment: Segment | None = None,
+    at_record: bool = False,
 ) -> Iterator[LogChunk]:
     """Yield the records that start in the split; `on_bad` is told of each bad place in it, and may raise.
 
-    Of `options` the checks count; `max_rows` bounds each chunk.
+    Of `options` the checks count; `max_rows` bounds each chunk. `at_record`: the caller knows that a
+    record starts where the split does, so none has to be found.
     """
     segment = segment if segment is not None else open_segment(split.path, split.base_offset)
-    return _SplitReader(split, segment, kernels, options, on_bad).run(back_bytes)
+    reader = _SplitReader(split, segment, kernels, options, on_bad)
+    return reader.run(0 if at_record else back_bytes)
 
 
 class _SplitReader:
@@ -102,7 +105,7 @@ class _SplitReader:
     def _first_record(self, start: int, back_bytes: int) -> int:
         """Return the position of the first record from `start` on, or the limit."""
         position = max(0, start - back_bytes)
-        if position:
+        if position and back_bytes:
             position = self._find(position)
         walking = replace(self._options, check_crc=False, check_property_crc=False)
         while position < min(start, self._limit):

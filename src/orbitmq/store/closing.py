@@ -50,7 +50,8 @@ class Closing:
         dispatch = self._parts.dispatch
         if not dispatch.stop(DISPATCH_MS):
             dispatch.dispatch_now()
-        if dispatch.behind_bytes:
+        # What a Spark job has not dispatched is its to do, not ours.
+        if dispatch.behind_bytes and not self._around.config.follows_spark:
             step = "Open it again: recovery dispatches the rest."
             what = f"{dispatch.behind_bytes} bytes of the log are not dispatched"
             raise StoreError(self._around.layout.root, what, step)

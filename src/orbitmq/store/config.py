@@ -25,6 +25,13 @@ class FlushMode(Enum):
     SYNC = "SYNC_FLUSH"
 
 
+class DispatchMode(Enum):
+    """Who makes queues and index from the log."""
+
+    LIVE = "live"  # the store itself
+    SPARK = "spark"  # `orbitmq spark dispatch`; the store follows
+
+
 class Role(Enum):
     """Who takes writes."""
 
@@ -102,6 +109,9 @@ class StoreConfig:
     queue_flush_least_pages: int = 2  # flushConsumeQueueLeastPages
     queue_flush_thorough_ms: int = 60 * SECOND_MS  # flushConsumeQueueThoroughInterval
     read_uncommitted: bool = False  # readUnCommitted
+
+    # Dispatch.
+    dispatch: DispatchMode = DispatchMode.LIVE  # ours: dispatch
 
     # Kernels. The compiled ones take most of a second and 90 MB to load.
     plain_records: int = 0  # ours: they are loaded after so many dispatched records; 0: at once
@@ -192,6 +202,10 @@ class StoreConfig:
     @property
     def sync_flush(self) -> bool:
         return self.flush_mode is FlushMode.SYNC
+
+    @property
+    def follows_spark(self) -> bool:
+        return self.dispatch is DispatchMode.SPARK
 
     @property
     def delay_level_max(self) -> int:
@@ -320,6 +334,7 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "flushConsumeQueueLeastPages": ("queue_flush_least_pages", int),
     "flushConsumeQueueThoroughInterval": ("queue_flush_thorough_ms", int),
     "readUnCommitted": ("read_uncommitted", _boolean),
+    "dispatch": ("dispatch", DispatchMode),
     "checkCRCOnRecover": ("check_crc_on_recover", _boolean),
     "forceVerifyPropCRC": ("force_property_crc", _boolean),
     "deleteWhen": ("delete_hours", _hours),

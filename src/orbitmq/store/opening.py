@@ -1,13 +1,16 @@
 """Put a store together: recover what is on disk, then join log, queues, index and flush.
 
 Order: lock, table of topics, checkpoint and snapshot, recovery, segments, queue offsets, abort file.
-Threads come last, and not here.
+Threads come last, and not here. A store whose dispatch a Spark job does is put together in
+`opening_followed.py`.
 """
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreError
@@ -24,6 +27,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher, Extra
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.store.flags import Flag, RunningFlags
+from orbitmq.store.handover import Handover
 from orbitmq.store.index.index_files import IndexFiles
 from orbitmq.store.log.append_rules import AppendRules, TopicTypes
 from orbitmq.store.log.commit_log import CommitLog
@@ -42,6 +46,8 @@ from orbitmq.store.statistics import Counters
 from orbitmq.store.topic_types import read_topic_types
 
 _log = logging.getLogger(__name__)
+
+FilesT = TypeVar("FilesT", bound=FileCache)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,18 +87,45 @@ def open_parts(around: Surroundings) -> StoreParts:
     layout, disk = around.layout, around.disk
     _make_root(layout, disk)
     lock = StoreLock(disk, layout.lock, abort=layout.abort).acquire()
-    files = FileCache(disk)
+    handover = Handover(layout.root, disk, around.clock)
     try:
-        parts = _Opening(around, lock, files).run()
+        if around.config.follows_spark:
+            # Here, because it builds on this module.
+            from orbitmq.store.opening_followed import FollowedOpening
+
+            parts = FollowedOpening(around, lock, handover).run()
+        else:
+            parts = _open_live(around, lock, handover)
         _write_abort(layout, disk)
     except BaseException:
-        files.close()
         lock.release()
         raise
     return parts
 
 
-class _Opening:
+def _open_live(around: Surroundings, lock: StoreLock, handover: Handover) -> StoreParts:
+    with closed_on_error(FileCache(around.disk)) as files:
+        opening = Opening(around, lock, files)
+        if handover.terms() is None:
+            return opening.run()
+        # A job may be at work: wait for its batch, then take its work over.
+        with handover.writing():
+            parts = opening.run()
+            handover.withdraw()
+        return parts
+
+
+@contextmanager
+def closed_on_error(files: FilesT) -> Iterator[FilesT]:
+    """Close the files if the opening fails."""
+    try:
+        yield files
+    except BaseException:
+        files.close()
+        raise
+
+
+class Opening:
     """One opening of a store, step by step."""
 
     def __init__(self, around: Surroundings, lock: StoreLock, files: FileCache) -> None:
@@ -103,8 +136,7 @@ class _Opening:
         self._kernels = kernel_sets.plain()
 
     def run(self) -> StoreParts:
-        topics = self._layout.config("topics.json")
-        topic_types = self._around.topic_types or read_topic_types(topics, self._disk)
+        topic_types = self._topic_types()
         dispatcher = self._dispatcher(topic_types)
         checkpoint = CheckpointFile(self._layout.checkpoint, self._disk)
         snapshot = SnapshotFile(self._layout.snapshot, self._disk)
@@ -113,14 +145,35 @@ class _Opening:
         )
         log = self._log(topic_types, dispatcher, report)
         dispatch = self._dispatch(log, dispatcher, report)
+        return self._joined(log, dispatcher, dispatch, report, checkpoint, snapshot)
+
+    def _topic_types(self) -> TopicTypes:
+        topics = self._layout.config("topics.json")
+        return self._around.topic_types or read_topic_types(topics, self._disk)
+
+    def _joined(
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        dispatch: DispatchService,
+        report: RecoveryReport,
+        checkpoint: CheckpointFile,
+        snapshot: SnapshotFile,
+    ) -> StoreParts:
         flusher = LogFlusher(log, flags=self._flags, counters=self._counters, clock=self._clock)
-        queue_flusher = self._queue_flusher(log, dispatch, dispatcher, checkpoint, snapshot)
+        queue_flusher = self._queue_flusher(
+            lambda: log.written_offset,
+            lambda: dispatch.dispatched_offset,
+            dispatcher,
+            checkpoint,
+            snapshot,
+        )
         queue_flusher.generation, queue_flusher.own_from = report.generation, report.own_from
         if log.min_offset > 0 and (report.adopted or not report.clean):
             # Killed between deleting segments and what led to them. A Java broker looks for a queue's
             # min offset in its first file only, so files that only lead to deleted segments must go.
             sync_deletions(log.segments)
-            _follow_the_log(dispatcher, log.min_offset)
+            follow_the_log(dispatcher, log.min_offset)
         is_new = checkpoint.value.extension is None
         if is_new or report.adopted or report.records or report.changed_log:
             # So that a crash right after this does not mean reading all of it again; and that what is
@@ -209,13 +262,13 @@ class _Opening:
         log.resume(report.end_offset, report.last_store_ms)
         return log
 
+    def _give_up(self, error: Exception) -> None:
+        failure = error if isinstance(error, StoreError) else _bug(self._layout, error)
+        self._flags.fail(failure, Flag.QUEUE_ERROR)
+
     def _dispatch(
         self, log: CommitLog, dispatcher: Dispatcher, report: RecoveryReport
     ) -> DispatchService:
-        def give_up(error: Exception) -> None:
-            failure = error if isinstance(error, StoreError) else _bug(self._layout, error)
-            self._flags.fail(failure, Flag.QUEUE_ERROR)
-
         # Only from here on: what recovery dispatched was seen before the last stop.
         dispatcher.extra.extend(self._around.dispatchers)
         return DispatchService(
@@ -225,13 +278,13 @@ class _Opening:
             start=report.end_offset,
             options=ScanOptions(delay_ms=self._config.delay_ms),
             clock=self._clock,
-            on_error=give_up,
+            on_error=self._give_up,
         )
 
     def _queue_flusher(
         self,
-        log: CommitLog,
-        dispatch: DispatchService,
+        log_end: Callable[[], int],
+        dispatched_offset: Callable[[], int],
         dispatcher: Dispatcher,
         checkpoint: CheckpointFile,
         snapshot: SnapshotFile,
@@ -242,8 +295,8 @@ class _Opening:
             checkpoint,
             snapshot,
             self._clock,
-            dispatched_offset=lambda: dispatch.dispatched_offset,
-            log_end=lambda: log.written_offset,
+            dispatched_offset=dispatched_offset,
+            log_end=log_end,
             schedule=FlushSchedule(
                 interval_ms=config.queue_flush_interval_ms,
                 least_pages=config.queue_flush_least_pages,
@@ -258,7 +311,7 @@ class _Opening:
 
         def follow(log_min: int) -> None:
             pause_ms = config.queue_delete_pause_ms
-            _follow_the_log(dispatcher, log_min, lambda: clock.sleep(pause_ms))
+            follow_the_log(dispatcher, log_min, lambda: clock.sleep(pause_ms))
 
         return Cleaner(
             config,
@@ -272,7 +325,7 @@ class _Opening:
         )
 
 
-def _follow_the_log(
+def follow_the_log(
     dispatcher: Dispatcher, log_min: int, pause: Callable[[], None] | None = None
 ) -> None:
     """Delete the files of queues and index that lead only to segments that are gone."""

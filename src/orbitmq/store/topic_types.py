@@ -16,15 +16,20 @@ def read_topic_types(path: Path, disk: Disk) -> TopicTypes:
 
     StateFileError: the file is there and cannot be understood.
     """
-    table = read_state(path, disk=disk).get("topicConfigTable", {})
-    if not isinstance(table, dict):
-        raise _wrong(path, "topicConfigTable is not a table")
-    batch = frozenset(topic for topic, row in table.items() if _is_batch(path, topic, row))
+    batch = read_batch_topics(path, disk)
 
     def topic_type(topic: str) -> QueueType:
         return QueueType.BATCH if topic in batch else QueueType.SIMPLE
 
     return topic_type
+
+
+def read_batch_topics(path: Path, disk: Disk) -> frozenset[str]:
+    """Return the topics whose queues are batch queues. StateFileError as above."""
+    table = read_state(path, disk=disk).get("topicConfigTable", {})
+    if not isinstance(table, dict):
+        raise _wrong(path, "topicConfigTable is not a table")
+    return frozenset(topic for topic, row in table.items() if _is_batch(path, topic, row))
 
 
 def _is_batch(path: Path, topic: str, row: object) -> bool:

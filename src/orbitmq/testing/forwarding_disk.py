@@ -56,6 +56,10 @@ class ForwardingDisk(Disk):
     def rename(self, source: FilePath, target: FilePath) -> None:
         self.inner.rename(source, target)
 
+    def exchange(self, first: FilePath, second: FilePath) -> bool:
+        """Not in one step: the fakes know renames only, and callers must cope with that."""
+        return False
+
     def remove(self, path: FilePath) -> None:
         self.inner.remove(path)
 

@@ -8,6 +8,13 @@ from orbitmq.format.columns import Bytes
 from orbitmq.format.compiled import crc
 from orbitmq.format.compiled.arrays import frozen
 from orbitmq.format.compiled.encode import client_batch_sizes, encode_client_batch, encode_records
+from orbitmq.format.compiled.gather import (
+    bodies_match,
+    gather,
+    property_pairs,
+    split_parts,
+    text_spans,
+)
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
@@ -33,6 +40,11 @@ class CompiledKernels:
     index_items = staticmethod(index_items)
     index_insert = staticmethod(index_insert)
     index_chain = staticmethod(index_chain)
+    gather = staticmethod(gather)
+    text_spans = staticmethod(text_spans)
+    property_pairs = staticmethod(property_pairs)
+    split_parts = staticmethod(split_parts)
+    bodies_match = staticmethod(bodies_match)
     encode_records = staticmethod(encode_records)
     encode_client_batch = staticmethod(encode_client_batch)
     client_batch_sizes = staticmethod(client_batch_sizes)

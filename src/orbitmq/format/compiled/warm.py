@@ -2,11 +2,18 @@
 
 import numpy as np
 
-from orbitmq.format.columns import APPEND, ITEM, ROW, Rows, ScanOptions
+from orbitmq.format.columns import APPEND, ITEM, ROW, Bytes, Rows, ScanOptions
 from orbitmq.format.compiled import jit
 from orbitmq.format.compiled.arrays import frozen
 from orbitmq.format.compiled.crc import crc32, crc32_by_tables
 from orbitmq.format.compiled.encode import encode_client_batch, encode_records
+from orbitmq.format.compiled.gather import (
+    bodies_match,
+    gather,
+    property_pairs,
+    split_parts,
+    text_spans,
+)
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import FIRST_SLOTS, QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
@@ -23,6 +30,7 @@ def warm() -> None:
     _warm_queues(no_rows)
     index_items(nothing, no_rows)
     _warm_index_file()
+    _warm_gather(nothing, no_rows)
     fields = np.zeros(1, dtype=APPEND)
     encode_records(nothing, 0, 0, 0, fields[:0], nothing)
     encode_client_batch(nothing, 0, 0, 0, fields, b"", nothing, b"")
@@ -35,6 +43,15 @@ def _warm_queues(no_rows: Rows) -> None:
         table.add(b"", queue_id)
     numbers = table.resolve(np.empty(0, dtype=np.uint8), no_rows)
     pack_units(no_rows, numbers)
+
+
+def _warm_gather(nothing: Bytes, no_rows: Rows) -> None:
+    none = np.empty(0, dtype=np.int64)
+    gather(nothing, none, none, nothing, none)
+    text_spans(nothing, no_rows)
+    property_pairs(nothing, no_rows)
+    split_parts(nothing, none, none, 0)
+    bodies_match(nothing, no_rows)
 
 
 def _warm_index_file() -> None:

@@ -3,6 +3,13 @@
 from orbitmq.format.crc import masked_crc32
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.plain.encode import client_batch_sizes, encode_client_batch, encode_records
+from orbitmq.format.plain.gather import (
+    bodies_match,
+    gather,
+    property_pairs,
+    split_parts,
+    text_spans,
+)
 from orbitmq.format.plain.index import index_chain, index_insert, index_items
 from orbitmq.format.plain.queues import QueueTable, pack_units
 from orbitmq.format.plain.scan import find_record, scan
@@ -21,6 +28,11 @@ class PlainKernels:
     index_items = staticmethod(index_items)
     index_insert = staticmethod(index_insert)
     index_chain = staticmethod(index_chain)
+    gather = staticmethod(gather)
+    text_spans = staticmethod(text_spans)
+    property_pairs = staticmethod(property_pairs)
+    split_parts = staticmethod(split_parts)
+    bodies_match = staticmethod(bodies_match)
     encode_records = staticmethod(encode_records)
     encode_client_batch = staticmethod(encode_client_batch)
     client_batch_sizes = staticmethod(client_batch_sizes)

@@ -22,7 +22,7 @@ class Severity(StrEnum):
 
 
 class Kind(StrEnum):
-    """The kinds of findings; the value is what the command line prints."""
+    """The kinds of findings, in the order of a report; the value is what the command line prints."""
 
     FILE = "file"  # wrong name, length or kind; a gap in the segments
     RECORD = "record"  # a place of the log that holds no valid record, though the log goes on
@@ -57,10 +57,14 @@ class Finding:
 
 
 class Findings:
-    """Collects findings, a bounded number of each kind; the rest is only counted. Not thread-safe."""
+    """Collects findings, a bounded number of each kind; the rest is only counted. Not thread-safe.
+
+    They come out by kind and place, and those kept are the first by place: who looks at a store in
+    parts, in any order, and merges what each part gave has the same as who looks at it in one go.
+    """
 
     def __init__(self) -> None:
-        self._found: list[Finding] = []
+        self._found: dict[Kind, list[Finding]] = {}
         self._counts: Counter[Kind] = Counter()
 
     def add(
@@ -75,18 +79,39 @@ class Findings:
         severity: Severity = Severity.ERROR,
     ) -> None:
         self._counts[kind] += 1
-        if self._counts[kind] <= FINDINGS_PER_KIND_MAX:
-            where = Path(path)
-            self._found.append(Finding(where, position, log_offset, kind, cause, advice, severity))
+        self._keep(Finding(Path(path), position, log_offset, kind, cause, advice, severity))
+
+    def count(self, kind: Kind, count: int) -> None:
+        """Count more of a kind of which so many are named that these would be left out."""
+        self._counts[kind] += count
+
+    def merge(self, other: "Findings") -> None:
+        """Take what another look at the same store found."""
+        self._counts.update(other._counts)
+        for finding in other:
+            self._keep(finding)
+
+    def _keep(self, finding: Finding) -> None:
+        kept = self._found.setdefault(finding.kind, [])
+        kept.append(finding)
+        if len(kept) >= 2 * FINDINGS_PER_KIND_MAX:
+            kept.sort(key=_place)
+            del kept[FINDINGS_PER_KIND_MAX:]
 
     def __iter__(self) -> Iterator[Finding]:
-        return iter(self._found)
+        for kind in Kind:
+            yield from sorted(self._found.get(kind, ()), key=_place)[:FINDINGS_PER_KIND_MAX]
 
     def __len__(self) -> int:
-        return len(self._found)
+        return sum(min(count, FINDINGS_PER_KIND_MAX) for count in self._counts.values())
 
     @property
     def left_out(self) -> dict[Kind, int]:
         """How many of each kind were found beyond those that are listed."""
-        over = {kind: count - FINDINGS_PER_KIND_MAX for kind, count in self._counts.items()}
+        over = {kind: self._counts[kind] - FINDINGS_PER_KIND_MAX for kind in Kind}
         return {kind: count for kind, count in over.items() if count > 0}
+
+
+def _place(finding: Finding) -> tuple[str, int, int, str]:
+    offset = -1 if finding.log_offset is None else finding.log_offset
+    return str(finding.path), finding.position, offset, finding.cause

@@ -66,6 +66,7 @@ class RecoverOptions:
     workers: int | None = None
     progress: Progress | None = None
     missing_allowed: bool = False  # go on without segments that are missing in the middle
+    trusted_only: bool = False  # NotTrustedError instead of adopting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +120,8 @@ def recover_store(
     return replace(report, resized=resized, kept=kept)
 
 
-class _NotTrustedError(Exception):
-    """The snapshot turned out not to fit the log."""
+class NotTrustedError(Exception):
+    """Queues and index are not as our last account of them says."""
 
 
 class _Recovery:
@@ -155,13 +156,17 @@ class _Recovery:
 
     def run(self) -> RecoveryReport:
         if not self._log.segments:
+            if self._options.trusted_only:
+                return self._report(WalkResult(0), start_offset=0, adopted=False)
             return self._without_log()
         reason = self._distrust()
         if reason is None:
             try:
                 return self._resume()
-            except _NotTrustedError as error:
+            except NotTrustedError as error:
                 reason = str(error)
+        if self._options.trusted_only:
+            raise NotTrustedError(reason)
         log.info("%s: reading the whole log: %s", self._options.layout.root, reason)
         return self._adopt(reason)
 
@@ -187,7 +192,7 @@ class _Recovery:
         if not self._log.min_offset <= snapshot.dispatched_offset <= self._log.max_offset:
             return "the snapshot speaks of another part of the log"
         dispatcher = self._dispatcher
-        _load_queues(dispatcher, snapshot)
+        load_queues(dispatcher, snapshot)
         problems = check_states(dispatcher.queues) or dispatcher.batch_queues.check_states()
         if problems:
             return problems[0]
@@ -256,14 +261,14 @@ class _Recovery:
             else:
                 self._dispatcher.apply(_rows_from(item, dispatched))
         if result.end_offset < dispatched:
-            raise _NotTrustedError("the log ends before the snapshot")
+            raise NotTrustedError("the log ends before the snapshot")
         return result
 
     def _apply_before_snapshot(self, repair: Repair) -> None:
         """Queues and index may know the lost record: only comparing them all puts that right."""
         if repair.kind is not RepairKind.CUT:
             self._mend(repair)
-        raise _NotTrustedError(f"the log is damaged at {repair.start}, before the snapshot")
+        raise NotTrustedError(f"the log is damaged at {repair.start}, before the snapshot")
 
     # --- the whole log ---
 
@@ -381,7 +386,8 @@ def _rows_from(chunk: Chunk, log_offset: int) -> Chunk:
     return Chunk(chunk.buffer, chunk.rows[chunk.rows["log_offset"] >= log_offset])
 
 
-def _load_queues(dispatcher: Dispatcher, snapshot: Snapshot) -> None:
+def load_queues(dispatcher: Dispatcher, snapshot: Snapshot) -> None:
+    """Take queues and their ext files as the snapshot says; no file is opened."""
     queues: ConsumeQueues = dispatcher.queues
     batch_queues: BatchQueues = dispatcher.batch_queues
     load_states(queues, snapshot.queues)

@@ -10,7 +10,7 @@ Rules for a place that holds no valid record:
 A record that fails nothing but its stored offset stays, unless it ends the log and junk follows it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,6 +26,21 @@ from orbitmq.store.recovery.replay import LogStop, Progress, ReplayState, replay
 from orbitmq.store.recovery.torn_records import first_torn
 
 NOTES_MAX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SampledChunk(Chunk):
+    """Good records that were read elsewhere: `rows` are some of them, `record_count` counts all.
+
+    Among the rows are the first one and the last three. A record that is older than the one before it
+    is the first of its chunk, and either all records name their own place or none does.
+    """
+
+    record_count: int = 0
+
+
+Read = Callable[[int, ReplayState], Iterator[Chunk]]
+"""Yields the good records from a log offset on, and keeps the state, as `replay` does."""
 
 
 @dataclass(slots=True)
@@ -54,20 +69,33 @@ def plan_recovery(log: LogView, start: int, options: WalkOptions) -> Plan:
 
 
 def walk(
-    log: LogView, start: int, options: WalkOptions, result: WalkResult
+    log: LogView,
+    start: int,
+    options: WalkOptions,
+    result: WalkResult,
+    read: Read | None = None,
 ) -> Iterator[Chunk | Repair]:
     """Yield good records as chunks and bad places as repairs, in log order; fillers come as chunks too.
 
-    The caller may apply a repair before it takes the next item. `result` grows meanwhile.
+    The caller may apply a repair before it takes the next item. `result` grows meanwhile. `read` is for
+    callers who have read the log already.
     """
-    return _Walk(log, start, options, result).run(start)
+    return _Walk(log, start, options, result, read).run(start)
 
 
 class _Walk:
     """One pass over a log. Not thread-safe."""
 
-    def __init__(self, log: LogView, start: int, options: WalkOptions, result: WalkResult) -> None:
+    def __init__(
+        self,
+        log: LogView,
+        start: int,
+        options: WalkOptions,
+        result: WalkResult,
+        read: Read | None,
+    ) -> None:
         self._log = log
+        self._read = read or self._replay
         self._options = options
         self._result = result
         self._counts = QueueCounts(log, start, options.kernels, options.known_next)
@@ -99,16 +127,7 @@ class _Walk:
         that record counts.
         """
         held: Chunk | None = None
-        for chunk in replay(
-            self._log,
-            at,
-            kernels=self._options.kernels,
-            options=self._options.scan,
-            workers=self._options.workers,
-            state=state,
-            progress=self._shifted_progress(at),
-            prepare=self._options.prepare,
-        ):
+        for chunk in self._read(at, state):
             if held is not None:
                 yield self._counted(held)
             held, torn_at = self._without_torn(chunk)
@@ -122,9 +141,21 @@ class _Walk:
         if held is not None and len(held.rows):
             yield self._counted(held)
 
+    def _replay(self, at: int, state: ReplayState) -> Iterator[Chunk]:
+        return replay(
+            self._log,
+            at,
+            kernels=self._options.kernels,
+            options=self._options.scan,
+            workers=self._options.workers,
+            state=state,
+            progress=self._shifted_progress(at),
+            prepare=self._options.prepare,
+        )
+
     def _counted(self, chunk: Chunk) -> Chunk:
         rows = chunk.rows
-        self._result.records += len(rows)
+        self._result.records += chunk.record_count if isinstance(chunk, SampledChunk) else len(rows)
         self._result.recent_ms = (*self._result.recent_ms, *rows["store_ms"][-3:].tolist())[-3:]
         last = rows[["log_offset", "properties_at", "properties_length"]][-1]
         self._result.last_row = tuple(last.tolist())

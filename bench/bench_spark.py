@@ -1,0 +1,368 @@
+"""The pipeline on Spark against RocketMQ's recovery, Parquet and Spark's Kafka connector; how it grows.
+
+    python bench/bench_spark.py [--gigabytes 4] [--size smoke] [--only PART ...] [--json FILE]
+
+Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup), growth (logs of
+an eighth to the whole size; one core and two), memory (of the Python workers, whatever the log is like).
+Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import harness
+import spark_log
+from harness import Line, Row, run_java, run_part
+from orbitmq.units import KiB, MiB
+from spark_log import Log
+
+SCRIPT = Path(__file__)
+ORBITMQ = Path(sys.executable).with_name("orbitmq")
+COMMAND_SECONDS_MAX = 1_800
+LARGE_BODY_BYTES = 4 * MiB - 4 * KiB  # what a broker takes by default, nearly
+LOOKUPS = 6  # the first warms up
+GOALS = {"count": 10.0, "read": 3.0, "parquet": 3.0, "lookup": 50.0}  # against the Kafka connector
+PARQUET_GOALS = {"count": 0.5}
+NAMES = {
+    "count": "count by topic and tag, no bodies",
+    "read": "full read, sums over every column",
+    "parquet": "full read, written to Parquet",
+    "lookup": "look up one key",
+}
+Files = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much work a run does."""
+
+    log_bytes: int
+    warm_bytes: int
+    shares: tuple[int, ...]  # growth: the log's size divided by these
+    files: Files = ()
+    small_files: Files = (("segment_bytes", 16 * MiB),)
+    large_body_bytes: int = LARGE_BODY_BYTES
+
+    def count(self, log_bytes: float, body_bytes: int = 1 * KiB) -> int:
+        """Return how many messages make a log of about this size."""
+        return max(1, round(log_bytes / (spark_log.RECORD_BYTES - 1 * KiB + body_bytes)))
+
+
+SMOKE = Size(
+    log_bytes=4_000_000,
+    warm_bytes=500_000,
+    shares=(2, 1),
+    files=(("segment_bytes", 1 * MiB), ("index_slots", 5_000), ("index_items", 4_000)),
+    small_files=(("segment_bytes", 1 * MiB),),
+    large_body_bytes=256 * KiB,
+)
+
+
+def full_size(gigabytes: float) -> Size:
+    log_bytes = round(gigabytes * 1e9)
+    return Size(log_bytes, max(log_bytes // 20, 20_000_000), shares=(8, 4, 2, 1))
+
+
+class Run:
+    """One run of the benchmark in a directory. Logs are made when first needed and kept."""
+
+    def __init__(self, size: Size, directory: Path, *, java: bool, kafka: bool) -> None:
+        self.size, self.directory = size, directory
+        self.with_java, self.with_kafka = java, kafka
+        self.rows: list[Row] = []
+        self._digests: dict[Log, str] = {}
+
+    # Logs
+
+    def log(self, share: int = 1) -> Log:
+        count = self.size.count(self.size.log_bytes / share)
+        return self._made(Log(self.directory / f"log-{share}", count, files=self.size.files))
+
+    def warm(self, like: Log | None = None) -> Log:
+        """Return the small log on which everything is done once before it counts."""
+        count = self.size.count(self.size.warm_bytes)
+        files = like.files if like else self.size.files
+        name = "warm" + "".join(f"-{value}" for _, value in files)
+        return self._made(Log(self.directory / name, count, files=files))
+
+    def _made(self, log: Log) -> Log:
+        if log not in self._digests:
+            say(f"  making {log.log_bytes / 1e9:.2g} GB of log in {log.root.name}")
+            self._digests[log] = self.part("make", log=log)["digest"]
+        return log
+
+    def part(self, name: str, **spec: Any) -> Row:
+        """Run a part in a process of its own."""
+        row = run_part(SCRIPT, name, spec=json.dumps(spec, default=_plain))
+        self.rows.append({"part": name, **json.loads(json.dumps(spec, default=_plain)), **row})
+        return row
+
+    def series(self, logs: list[Log], cores: int) -> list[Row]:
+        pairs = [(log, self._digests[log]) for log in logs]
+        found: list[Row] = self.part("series", logs=pairs, warm=self.warm(logs[0]), cores=cores)[
+            "logs"
+        ]
+        for log, row in zip(logs, found, strict=True):
+            _check(row, log)
+        return found
+
+    # Comparisons
+
+    def rebuild(self) -> list[Line]:
+        """A log alone: our commands from their start, RocketMQ's; then everything warm."""
+        log, warm = self.log(), self.warm()
+        megabytes = log.log_bytes / 1e6
+        java, java_warm = self._java_recovery(log)
+        seconds = {name: self._command(name, log) for name in ("spark", "store")}
+        ours = megabytes / seconds["spark"]
+        alone = self.part("alone", log=log, warm=warm, digest=self._digests[log])
+        (row,) = self.series([log], 0)
+        warm_rate = megabytes / row["rebuild_seconds"]
+        what = f"rebuild of {megabytes / 1e3:.2g} GB"
+        whole, hot = f"{what}, whole command", f"{what}, warm"
+        return [
+            Line(f"{whole}: RocketMQ's recovery", ours, _rate(megabytes, java), "MB/s", 4),
+            Line(f"{hot}: RocketMQ's recovery", warm_rate, _rate(megabytes, java_warm), "MB/s", 8),
+            Line(f"{whole}: `store rebuild`", ours, megabytes / seconds["store"], "MB/s"),
+            Line(f"{hot}: one process", warm_rate, megabytes / alone["rebuild_seconds"], "MB/s"),
+            _moved_line(row),
+        ]
+
+    def _java_recovery(self, log: Log) -> tuple[float | None, float | None]:
+        """Return RocketMQ's seconds from the start of its process, and warmed up on a small store."""
+        if not self.with_java:
+            return None, None
+        small = self.warm()
+        work = {"count": log.count, "queues": spark_log.QUEUES, **log.settings}
+        times = []
+        for name, more in (("ready_seconds", {}), ("open_seconds", {"warm_store": small.root})):
+            for root in (log.root, small.root):
+                harness.drop_derived(root)
+            spark_log.warm_pages(log.root)
+            row = run_java("recover", log.root, **work, **more)
+            assert row is not None
+            self.rows.append({"part": "RocketMQ recover", **row})
+            times.append(row[name])
+        return times[0], times[1]
+
+    def _command(self, name: str, log: Log) -> float:
+        """Return the seconds of `orbitmq spark rebuild` or `orbitmq store rebuild`, from start to end."""
+        config = self.directory / "broker.conf"
+        config.write_text("".join(f"{key}={value}\n" for key, value in log.settings.items()))
+        spark_log.drop_derived(log.root)
+        command = [str(ORBITMQ), name, "rebuild", str(log.root), "--config", str(config)]
+        start = time.perf_counter()
+        ended = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS_MAX
+        )
+        seconds = time.perf_counter() - start
+        spark_log.require(ended.returncode == 0, f"{name} rebuild: {ended.stdout}{ended.stderr}")
+        same = spark_log.digest(log.root) == self._digests[log]
+        spark_log.require(same, f"{name} rebuild: files are not those of live dispatch")
+        self.rows.append({"part": f"{name} rebuild", "seconds": seconds})
+        return seconds
+
+    def read(self) -> list[Line]:
+        """The same queries by our source, over Parquet and through the Kafka connector."""
+        log = self.log()
+        numbers = [(j * harness.KEY_STRIDE + 1) % log.count for j in range(LOOKUPS)]
+        target = self.directory / "parquet"
+        found = self.part("queries", log=log, warm=self.warm(), target=target, numbers=numbers)
+        sides = {"Parquet": found["parquet"]}
+        if self.with_kafka:
+            sides |= self._kafka(log, target, numbers)
+        lines = []
+        for side, row in sides.items():
+            goals = PARQUET_GOALS if side == "Parquet" else GOALS
+            for query in NAMES:
+                lines.append(_query_line(query, side, log, found["ours"], row, goals.get(query)))
+        return lines
+
+    def _kafka(self, log: Log, parquet: Path, numbers: list[int]) -> dict[str, Row]:
+        """Return the connector's times, as it comes and with larger fetches."""
+        import kafka_side
+
+        keys = ",".join(harness.key(i) for i in numbers)
+        work = {"keys": keys, "queries": ",".join(NAMES), "target": self.directory / "from-kafka"}
+        sides = {}
+        with kafka_side.kafka_running(self.directory / "kafka") as address:
+            say("  loading Kafka")
+            loaded = kafka_side.run_reader("load", address, parquet=parquet / "rows")
+            spark_log.require(loaded["rows"] == log.count, f"{loaded} rows loaded into Kafka")
+            for tuned, side in enumerate(("Kafka connector", "Kafka connector, larger fetches")):
+                say(f"  {side}")
+                row = kafka_side.run_reader("measure", address, **work, tuned=tuned)
+                sides[side] = _check(row, log, numbers, in_order=False)
+                self.rows.append({"part": side, **row})
+        return sides
+
+    def growth(self) -> list[Line]:
+        """Logs of several sizes on all cores; the whole one on one core and on two."""
+        logs = [self.log(share) for share in self.size.shares]
+        cores = os.cpu_count() or 1
+        found = self.series(logs, cores)
+        one = self.series(logs[-1:], 1)[0]
+        two = found[-1] if cores == 2 else self.series(logs[-1:], 2)[0]
+        lines = []
+        for query in ("rebuild", "count", "read"):
+            name = f"{query}_seconds"
+            first = logs[0].log_bytes / 1e6 / found[0][name]
+            for log, row in zip(logs, found, strict=True):
+                megabytes = log.log_bytes / 1e6
+                what = f"{query}, {megabytes / 1e3:.2g} GB: {logs[0].log_bytes / 1e9:.2g} GB"
+                lines.append(Line(what, megabytes / row[name], first, "MB/s", 1))
+            rates = [megabytes / row[name] for row in (two, one)]
+            lines.append(
+                Line(f"{query}, {megabytes / 1e3:.2g} GB, 2 cores: 1", *rates, "MB/s", 1.7)
+            )
+        return lines
+
+    def memory(self) -> list[Line]:
+        """Python workers: usual bodies and segments, the largest bodies, the smallest segments."""
+        size, share = self.size, self.size.shares[0]
+        log_bytes = size.log_bytes / share
+        large = size.count(log_bytes, size.large_body_bytes)
+        bodies = Log(self.directory / "large", large, size.large_body_bytes, size.files)
+        count = size.count(log_bytes)
+        files = Log(self.directory / "small", count, files=size.small_files)
+        lines = []
+        for what, log in (
+            ("1 KiB bodies, usual segments", self.log()),
+            (f"{size.large_body_bytes / MiB:.3g} MiB bodies", self._made(bodies)),
+            (
+                f"segments of {dict(size.small_files)['segment_bytes'] // MiB} MiB",
+                self._made(files),
+            ),
+        ):
+            (row,) = self.series([log], 0)
+            for work in ("rebuild", "read"):
+                name, megabytes = f"memory of a worker, {work}, {what}", row[f"{work}_memory"] / 1e6
+                lines.append(Line(name, megabytes, None, "MB", 512, False, "unit"))
+        return lines
+
+
+def _rate(megabytes: float, seconds: float | None) -> float | None:
+    return None if seconds is None else megabytes / seconds
+
+
+def _moved_line(row: Row) -> Line:
+    moved = row["moved_bytes_per_message"]
+    what = "rebuild, bytes between tasks per message"
+    return Line(what, moved, None, "bytes", 40, False, "unit")
+
+
+def _query_line(
+    query: str, side: str, log: Log, ours: Row, theirs: Row, goal: float | None
+) -> Line:
+    times = ours[f"{query}_seconds"], theirs[f"{query}_seconds"]
+    what = f"{NAMES[query]}: {side}"
+    if query == "lookup":
+        return Line(what, *times, "s", goal, False)
+    return Line(what, *(log.count / seconds for seconds in times), "rows/s", goal)
+
+
+def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bool = True) -> Row:
+    import spark_parts
+
+    return spark_parts.check(row, log, numbers or [], in_order=in_order)
+
+
+def _plain(value: object) -> object:
+    return asdict(value) if isinstance(value, Log) else str(value)
+
+
+def _log(value: Row) -> Log:
+    files = tuple((name, number) for name, number in value["files"])
+    return Log(Path(value["root"]), value["count"], value["body_bytes"], files)
+
+
+def run_one(part: str, spec: Row) -> Row:
+    """Run one part here."""
+    import spark_parts
+
+    for name in ("log", "warm"):
+        if name in spec:
+            spec[name] = _log(spec[name])
+    match part:
+        case "make":
+            return spark_parts.make_log(**spec)
+        case "alone":
+            return spark_parts.rebuild_alone(**spec) | {"made": None}
+        case "series":
+            spec["logs"] = [(_log(log), digest) for log, digest in spec["logs"]]
+            return spark_parts.series(**spec)
+        case "queries":
+            return spark_parts.queries(**{**spec, "target": Path(spec["target"])})
+    raise SystemExit(f"there is no part {part}")
+
+
+PARTS = ("rebuild", "read", "growth", "memory")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--gigabytes", type=float, default=4.0, help="of the log; disk: six times")
+    parser.add_argument("--size", choices=("full", "smoke"), default="full")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--without-java", action="store_true", help="not RocketMQ's recovery")
+    parser.add_argument("--without-kafka", action="store_true", help="not the Kafka connector")
+    parser.add_argument("--directory", type=Path, help="where the logs are made")
+    parser.add_argument("--json", type=Path, help="write all rows to this file")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    parser.add_argument("spec", nargs="?", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.part:
+        print(json.dumps(run_one(arguments.part, json.loads(arguments.spec.partition("=")[2]))))
+    else:
+        _run_all(arguments)
+
+
+def _run_all(arguments: argparse.Namespace) -> None:
+    size = SMOKE if arguments.size == "smoke" else full_size(arguments.gigabytes)
+    print(harness.machine())
+    lines: list[Line] = []
+    with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=arguments.directory) as directory:
+        run = Run(size, Path(directory), java=_with_java(arguments), kafka=_with_kafka(arguments))
+        for name in arguments.only:
+            say(f"{name}: {getattr(Run, name).__doc__}")
+            lines += getattr(run, name)()
+    print(harness.table(lines, beside="beside"))
+    if arguments.json:
+        result = {"machine": harness.machine(), "lines": [asdict(line) for line in lines]}
+        arguments.json.write_text(json.dumps({**result, "rows": run.rows}, indent=1, default=str))
+
+
+def _with_java(arguments: argparse.Namespace) -> bool:
+    from compat.java_store import why_not
+
+    if arguments.without_java or "rebuild" not in arguments.only:
+        return False
+    if reason := why_not():
+        say(f"without RocketMQ's side: {reason}")
+    return reason is None
+
+
+def _with_kafka(arguments: argparse.Namespace) -> bool:
+    import kafka_side
+
+    if arguments.without_kafka or "read" not in arguments.only:
+        return False
+    if reason := kafka_side.why_no_kafka():
+        say(f"without Kafka's side: {reason}")
+    return reason is None
+
+
+if __name__ == "__main__":
+    main()

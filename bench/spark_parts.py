@@ -1,0 +1,165 @@
+"""Parts of the Spark benchmark: each runs alone in a process and returns one row.
+
+Everything is measured warm unless its name says otherwise: the session is up, workers and kernels are loaded
+and the same work was done once on a small log; the log is in the page cache.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import spark_log
+import spark_queries
+import spark_watch
+from harness import Row, key
+from orbitmq.format.kernels import compiled
+from orbitmq.spark.jobs.rebuild import rebuild
+from orbitmq.spark.session import make_session
+from orbitmq.store.offline.rebuild import rebuild_store
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from spark_log import Log, require
+
+RUNS = 3
+COLUMNS = "topic string, queue_id int, queue_offset bigint, tags string"
+SCHEMAS = {
+    "count": "topic string, tags string",
+    "read": f"{COLUMNS}, keys array<string>, body binary",
+    "lookup": f"{COLUMNS}, keys array<string>",
+}
+SCHEMAS["parquet"] = SCHEMAS["read"]
+
+
+def make_log(log: Log) -> Row:
+    """Write a log; return what live dispatch made of it."""
+    log.make()
+    return {"digest": spark_log.digest(log.root)}
+
+
+def rebuild_alone(log: Log, warm: Log, digest: str) -> Row:
+    """Rebuild with the kernels and no Spark."""
+    kernels = compiled()
+
+    def once(which: Log) -> None:
+        rebuild_store(which.root, which.settings, kernels=kernels)
+
+    return _rebuilds(once, log, warm, digest)
+
+
+def _rebuilds(once: Callable[[Log], Any], log: Log, warm: Log, digest: str) -> Row:
+    """Rebuild a log some times from nothing else; the result must be live dispatch's, byte for byte."""
+    spark_log.drop_derived(warm.root)
+    once(warm)
+    spent: list[float] = []
+    for _ in range(RUNS):
+        spark_log.drop_derived(log.root)
+        start = time.perf_counter()
+        made = once(log)
+        spent.append(time.perf_counter() - start)
+    require(spark_log.digest(log.root) == digest, "rebuilt files are not those of live dispatch")
+    return {"rebuild_seconds": statistics.median(spent), "made": made}
+
+
+def series(logs: list[tuple[Log, str]], warm: Log, cores: int) -> Row:
+    """Rebuild and read logs one after the other in one session; per log: times, memory, bytes moved."""
+    # The status pages tell what went through the shuffle.
+    conf = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
+    spark = _session(cores, conf)
+    try:
+        return {"logs": [_work_on(spark, log, warm, digest) for log, digest in logs]}
+    finally:
+        spark.stop()
+
+
+def _work_on(spark: SparkSession, log: Log, warm: Log, digest: str) -> Row:
+    def once(which: Log) -> Any:
+        return rebuild(spark, which.root, which.settings)
+
+    shuffled = spark_watch.shuffle_bytes(spark)
+    with spark_watch.WorkerMemory() as memory:
+        row = _rebuilds(once, log, warm, digest)
+    report = row.pop("made")
+    require(report.records == log.count, f"{report.records} of {log.count} records rebuilt")
+    # Tasks may hand data over in files of the job as well as through Spark's own shuffle.
+    shuffled = (spark_watch.shuffle_bytes(spark) - shuffled) / RUNS
+    row["moved_bytes_per_message"] = (shuffled + report.moved_bytes) / log.count
+    row["rebuild_memory"] = memory.largest
+    row["stages"] = report.seconds
+    with spark_watch.WorkerMemory() as memory:
+        row |= read(spark, log, warm, Path(), ["count", "read"])
+    row["read_memory"] = memory.largest
+    return row
+
+
+def queries(log: Log, warm: Log, target: Path, numbers: list[int]) -> Row:
+    """Ask our source, then Parquet with the rows that ours wrote, the same queries."""
+    spark = _session(0, {})
+    keys = [key(i) for i in numbers]
+    try:
+        ours = read(spark, log, warm, target / "rows", ["count", "read", "parquet"])
+        ours["lookup_seconds"], ours["found"] = spark_queries.lookups(
+            lambda wanted: _find(spark, log, wanted), keys
+        )
+        parquet = _parquet(spark, target, keys)
+    finally:
+        spark.stop()
+    return {"ours": check(ours, log, numbers), "parquet": check(parquet, log, numbers)}
+
+
+def _parquet(spark: SparkSession, target: Path, keys: list[str]) -> Row:
+    def table(query: str) -> DataFrame:
+        return spark.read.parquet(str(target / "rows"))
+
+    row = spark_queries.measure(table, table, target / "copy", ["count", "read", "parquet"])
+    row["lookup_seconds"], row["found"] = spark_queries.lookups(
+        lambda wanted: spark_queries.find(table("lookup"), wanted), keys
+    )
+    return row
+
+
+def check(row: Row, log: Log, numbers: list[int], *, in_order: bool = True) -> Row:
+    """Compare what a side found with what the log must have; return the times."""
+    if "counts" in row:
+        require(row.pop("counts") == log.counts, "counts by topic and tag")
+    for name in ("sums", "parquet_sums"):
+        if name in row:
+            require(row.pop(name) == log.sums, f"{name} over all columns")
+    for number, found in zip(numbers[1:], row.pop("found", []), strict=False):
+        expected = log.place(number)
+        # Kafka's rows were written by tasks side by side: offsets are right in sum, not one by one.
+        if not in_order:
+            found["queue_offset"] = expected["queue_offset"]
+        require(found == expected, f"looked for {expected}, found {found}")
+    return row
+
+
+def read(spark: SparkSession, log: Log, warm: Log, target: Path, asked: list[str]) -> Row:
+    """Ask our source; results that are too large to travel are checked here."""
+    return spark_queries.measure(
+        lambda query: ours(spark, log, query), lambda query: ours(spark, warm, query), target, asked
+    )
+
+
+def ours(spark: SparkSession, log: Log, query: str, **options: str) -> DataFrame:
+    """Return the benchmark's table, read through our source, with the columns that the query needs."""
+    body = "true" if query in ("read", "parquet") else "false"
+    reader = spark.read.format("orbitmq").schema(SCHEMAS[query]).option("includeBody", body)
+    rows = reader.options(**options).load(str(log.root))
+    if "keys" not in rows.columns:
+        return rows
+    names = ["topic", "queue_id", "queue_offset", "tags", F.col("keys")[0].alias("key")]
+    return rows.select(*names, *(["body"] if "body" in rows.columns else []))
+
+
+def _find(spark: SparkSession, log: Log, wanted: str) -> Row:
+    rows = ours(spark, log, "lookup", keys=wanted).collect()
+    require(len(rows) == 1, f"{len(rows)} rows with key {wanted}")
+    return spark_queries.place(rows[0])
+
+
+def _session(cores: int, conf: dict[str, str]) -> SparkSession:
+    master = f"local[{cores or '*'}]"
+    settings = {"spark.driver.memory": "2g", **conf}
+    return make_session(app="orbitmq-bench", master=master, conf=settings)

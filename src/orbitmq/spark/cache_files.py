@@ -1,0 +1,36 @@
+"""Small files that other programs are given: written once, kept in the user's cache directory."""
+
+import atexit
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+
+def cached_file(name: str, text: str, *, mode: int = 0o644) -> Path:
+    """Return a file `name` (may hold a directory) with this text, from the cache or made now."""
+    try:
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return _make_file(Path(caches) / "orbitmq" / name, text, mode)
+    except (OSError, RuntimeError):  # no home directory, or one that is full
+        return _make_file(_own_directory() / name, text, mode)
+
+
+@cache
+def _own_directory() -> Path:
+    # Not a fixed name below /tmp: another user could put a file of theirs there before us.
+    directory = Path(tempfile.mkdtemp(prefix="orbitmq-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def _make_file(target: Path, text: str, mode: int) -> Path:
+    if target.exists() and target.read_text() == text and target.stat().st_mode & 0o777 == mode:
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Another process may be about to use it: it must be there whole or not at all.
+    fresh = target.with_name(f"{target.name}-{os.getpid()}")
+    fresh.write_text(text)
+    fresh.chmod(mode)
+    return fresh.replace(target)

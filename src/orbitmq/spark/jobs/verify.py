@@ -1,0 +1,200 @@
+"""`orbitmq spark verify`: every fault of a store, found by tasks side by side.
+
+    report = verify(spark, Path("/data/store"))
+    report.findings_frame(spark).filter("severity = 'error'").show()
+
+The findings are those of `orbitmq store check`, in the same words and the same order.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark import StorageLevel
+
+from orbitmq.files.disk import Disk
+from orbitmq.format.kernels import compiled
+from orbitmq.spark.failures import clear_errors
+from orbitmq.spark.finding_schema import FINDING_SCHEMA
+from orbitmq.spark.jobs.verify_context import VerifyContext
+from orbitmq.spark.jobs.verify_index import IndexFileResult, look_at_index_file
+from orbitmq.spark.jobs.verify_queues import (
+    QueueOrderKey,
+    QueueResult,
+    QueueRow,
+    compare_queues,
+    partition_of,
+)
+from orbitmq.spark.jobs.verify_scan import Scanned, Stretch, StretchRow, scan_split
+from orbitmq.spark.jobs.verify_store import StoreVerification
+from orbitmq.spark.splits import SPLIT_BYTES, Split
+from orbitmq.store.offline.check import CheckReport
+from orbitmq.store.offline.check_basis import look_at
+from orbitmq.store.recovery.log_view import open_log
+
+if TYPE_CHECKING:
+    from pyspark import RDD
+    from pyspark.sql import DataFrame, SparkSession
+
+    from orbitmq.spark.progress import JobProgress, StageCounter
+
+SPLITS_PER_PARTITION: Final = 16
+PARTITIONS_MAX: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport(CheckReport):
+    """The result of a verification: findings and counts, as a check reports them."""
+
+    def findings_frame(self, spark: "SparkSession") -> "DataFrame":
+        """Return the findings as a table (`finding_schema`)."""
+        rows = [
+            (
+                finding.severity.value,
+                finding.kind.value,
+                str(finding.path),
+                finding.position,
+                finding.log_offset,
+                finding.cause,
+                finding.advice,
+            )
+            for finding in self.findings
+        ]
+        return spark.createDataFrame(rows, FINDING_SCHEMA)
+
+
+def verify(
+    spark: "SparkSession",
+    root: Path,
+    settings: Mapping[str, str] | None = None,
+    progress: "JobProgress | None" = None,
+    *,
+    split_bytes: int = SPLIT_BYTES,
+) -> VerifyReport:
+    """Verify a store directory; `settings` are RocketMQ's keys. Changes nothing.
+
+    StoreError: this is no store, or one that cannot be read with these settings.
+    """
+    with clear_errors("verify"):
+        basis = look_at(root, settings)
+        tasks = SparkTasks(spark, progress)
+        try:
+            with open_log(basis.layout, Disk(), missing_allowed=True) as log:
+                verification = StoreVerification(
+                    basis, log, tasks, compiled(), split_bytes=split_bytes
+                )
+                report = verification.run()
+        finally:
+            tasks.close()
+    return VerifyReport(**{item.name: getattr(report, item.name) for item in fields(report)})
+
+
+class SparkTasks:
+    """Runs the parts of a verification as Spark jobs; see `verify_store.Tasks`. Not thread-safe.
+
+    What the scan says of queues stays with the executors, on their disks, until queues are compared: only
+    then does the driver know which of it counts.
+    """
+
+    def __init__(self, spark: "SparkSession", progress: "JobProgress | None") -> None:
+        self._context = spark.sparkContext
+        self._progress = progress
+        self._scanned: list[RDD[Scanned]] = []
+        self._partitions = self._context.defaultParallelism
+
+    def close(self) -> None:
+        """Let go of what the executors keep."""
+        for scanned in self._scanned:
+            scanned.unpersist()
+        self._scanned = []
+
+    def look_at_index(
+        self, paths: Sequence[Path], context: VerifyContext
+    ) -> Sequence[IndexFileResult]:
+        file_bytes = context.layout.index_file_bytes
+        count = self._counter("index", file_bytes * len(paths))
+
+        def look(path: Path) -> IndexFileResult:
+            result = look_at_index_file(path, context)
+            count(file_bytes, 0)
+            return result
+
+        return self._context.parallelize(paths, len(paths)).map(look).collect()
+
+    def scan(
+        self, splits: Sequence[Split], context: VerifyContext, *, exact: bool
+    ) -> Sequence[Stretch]:
+        if not splits:
+            return []
+        shared = self._context.broadcast(context)
+        log_bytes = sum(split.end - split.start for split in splits)
+        count = self._counter("rest of the log" if exact else "log", log_bytes)
+
+        def scan(parts: Iterable[Split]) -> Iterator[Scanned]:
+            for split in parts:
+                for item in scan_split(split, shared.value, exact=exact):
+                    if isinstance(item, Stretch):
+                        count(0, item.records)
+                    yield item
+                count(split.end - split.start, 0)
+
+        scanned = self._context.parallelize(splits, len(splits)).mapPartitions(scan)
+        if context.has_queues:
+            scanned = scanned.persist(StorageLevel.DISK_ONLY)
+            self._scanned.append(scanned)
+            self._partitions = max(self._partitions, len(splits) // SPLITS_PER_PARTITION)
+        return scanned.mapPartitions(_stretches).collect()
+
+    def compare_queues(
+        self,
+        accepted: frozenset[int],
+        rows: Sequence[QueueRow],
+        context: VerifyContext,
+        log_end: int,
+    ) -> Iterable[QueueResult]:
+        shared, starts = self._context.broadcast(context), self._context.broadcast(accepted)
+        count = self._counter("queues", 0)
+
+        def counting(items: Iterable[Scanned]) -> Iterator[tuple[QueueOrderKey, QueueRow]]:
+            for item in items:
+                if isinstance(item, StretchRow) and item.start in starts.value:
+                    yield item.row.order, item.row
+
+        def compare(keyed: Iterable[tuple[QueueOrderKey, QueueRow]]) -> Iterator[QueueResult]:
+            yield compare_queues(_rows(keyed, count), shared.value, log_end)
+
+        partitions = min(self._partitions, PARTITIONS_MAX)
+        given = self._context.parallelize(rows, partitions).map(lambda row: (row.order, row))
+        read = [scanned.mapPartitions(counting) for scanned in self._scanned]
+        return (
+            self._context.union([given, *read])
+            .repartitionAndSortWithinPartitions(partitions, partition_of)
+            .mapPartitions(compare)
+            .collect()
+        )
+
+    def _counter(self, name: str, total_bytes: int) -> "_Count":
+        stage = self._progress.stage(name, total_bytes) if self._progress is not None else None
+        return _Count(stage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Counts the work of tasks where somebody wants to see it."""
+
+    stage: "StageCounter | None"
+
+    def __call__(self, byte_count: int, record_count: int) -> None:
+        if self.stage is not None:
+            self.stage.add(byte_count, record_count)
+
+
+def _stretches(items: Iterable[Scanned]) -> Iterator[Stretch]:
+    return (item for item in items if isinstance(item, Stretch))
+
+
+def _rows(keyed: Iterable[tuple[QueueOrderKey, QueueRow]], count: _Count) -> Iterator[QueueRow]:
+    for _, row in keyed:
+        count(0, row.unit_count)
+        yield row

@@ -1,0 +1,249 @@
+"""Options of `spark.read.format("orbitmq")` and `readStream`: text in, checked values out.
+
+Names are not case-sensitive, as everywhere in Spark. A name that is not in the table is refused.
+
+option              | value                                | meaning
+path                | directory                            | the store (what `load(...)` gives)
+namesrv             | host:port;host:port                  | read through the brokers instead of the files
+config              | path of a broker.conf                | sizes and paths that the files do not tell
+topics              | a,b                                  | only these topics
+tags                | a,b                                  | only these tags
+keys                | a,b                                  | messages with one of these keys
+ids                 | a,b                                  | messages with one of these ids, of either kind
+startTime           | time                                 | stored then or later
+endTime             | time                                 | stored before
+startOffset         | number                               | log offset of the record, this or higher
+endOffset           | number                               | log offset of the record, below this
+queueId             | number                               | only this queue of each topic
+startQueueOffset    | number                               | queue offset, this or higher
+endQueueOffset      | number                               | queue offset, below this
+includeBody         | true, false                          | false: `body` is null and no body is read
+decompress          | true, false                          | false: `body` as stored; sys_flag tells how
+badRecords          | fail, skip, keep                     | what to do where the log holds no valid record
+checkCrc            | true, false                          | compare bodies with their checksums; without this
+                    |                                      |   option they are where `body` is read
+splitBytes          | number, 64m                          | about how much of a segment a task reads
+pushdown            | true, false                          | false: leave all filters to Spark
+metricsPath         | directory                            | tasks write there what they read (`metrics`)
+startingOffsets     | earliest, latest, timestamp:<time>,  | where a new stream starts
+                    |   JSON {topic: {broker: {queue: n}}} |
+maxRowsPerTrigger   | number                               | limit of one batch of a stream
+maxBytesPerTrigger  | number, 64m                          | the same by bytes of the log
+group               | name                                 | consumer group whose offsets a stream commits
+
+A time is epoch milliseconds, `now`, `now-90s`, `now-15m`, `now-1h`, `now-7d`, or ISO (2026-11-15T20:31,
+in UTC unless it names a zone). Lists are separated by commas; blanks around their parts do not count.
+"""
+
+import difflib
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from orbitmq.errors import ConfigError
+from orbitmq.settings import read_settings
+from orbitmq.spark.splits import SPLIT_BYTES
+from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
+
+OFFSET_MAX: Final = 2**63 - 1
+_NUMBER_BYTES_MAX: Final = 19  # digits of OFFSET_MAX
+_SIZE: Final = re.compile(r"(\d{1,19})\s*([kmg]?)b?", re.IGNORECASE)
+_SIZE_UNITS: Final = {"": 1, "k": KiB, "m": MiB, "g": GiB}
+_BEFORE_NOW: Final = re.compile(r"now(?:-(\d{1,9})([smhd]))?")
+_TIME_UNITS: Final = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": 24 * HOUR_MS}
+TIME_RULE: Final = (
+    "write a time as epoch milliseconds, now, now-90s, now-15m, now-1h, now-7d or 2026-11-15T20:31"
+)
+
+
+class BadRecords(StrEnum):
+    """What a read does where the log holds no valid record."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The checked options of one read. Immutable; travels to tasks."""
+
+    path: str = ""
+    namesrv: str = ""
+    config: str = ""
+    topics: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    start_ms: int | None = None
+    end_ms: int | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
+    queue_id: int | None = None
+    start_queue_offset: int | None = None
+    end_queue_offset: int | None = None
+    include_body: bool = True
+    decompress: bool = True
+    bad_records: BadRecords = BadRecords.FAIL
+    check_crc: bool | None = None  # None: where bodies are read
+    split_bytes: int = SPLIT_BYTES
+    pushdown: bool = True
+    metrics_path: str = ""
+    starting_offsets: str = "earliest"
+    max_rows_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    group: str = ""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, now_ms: int | None = None) -> "ReadOptions":
+        """Return the values of the options. ConfigError names the one that cannot work."""
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        given: dict[str, Any] = {}
+        for name, text in options.items():
+            option = _BY_LOWER_NAME.get(name.lower())
+            if option is None:
+                raise ConfigError(name, text, _unknown_rule(name))
+            given[option.field] = option.parse(option.name, text.strip(), now)
+        parsed = cls(**given)
+        parsed._check_together()
+        return parsed
+
+    def _check_together(self) -> None:
+        if bool(self.path) == bool(self.namesrv):
+            rule = "give a store directory (load(path)) or the option namesrv, one of them"
+            raise ConfigError("path", self.path, rule)
+        for name, start, end in (
+            ("endTime", self.start_ms, self.end_ms),
+            ("endOffset", self.start_offset, self.end_offset),
+            ("endQueueOffset", self.start_queue_offset, self.end_queue_offset),
+        ):
+            if start is not None and end is not None and end < start:
+                raise ConfigError(name, end, f"lies before the start, {start}")
+
+    @property
+    def store_path(self) -> Path:
+        """The store directory; `file:` in front of it is Spark's way to say that it is a local one."""
+        return Path(re.sub(r"^file:(//)?", "", self.path))
+
+    @property
+    def settings(self) -> Mapping[str, str] | None:
+        """The broker's settings, if a file with them was named."""
+        return read_settings(Path(self.config)) if self.config else None
+
+
+_Parser = Callable[[str, str, int], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    name: str
+    field: str
+    parse: _Parser
+
+
+def _text(_name: str, text: str, _now_ms: int) -> str:
+    return text
+
+
+def _list(name: str, text: str, _now_ms: int) -> tuple[str, ...]:
+    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not parts:
+        raise ConfigError(name, text, "names nothing; leave the option out to select everything")
+    return parts
+
+
+def _flag(name: str, text: str, _now_ms: int) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(name, text, "must be true or false")
+    return text.lower() == "true"
+
+
+def _number(name: str, text: str, _now_ms: int) -> int:
+    plain = text.isascii() and text.isdecimal() and len(text) <= _NUMBER_BYTES_MAX
+    if not plain or int(text) > OFFSET_MAX:
+        raise ConfigError(name, text, "must be a whole number, 0 or more")
+    return int(text)
+
+
+def _limit(name: str, text: str, now_ms: int) -> int:
+    number = _number(name, text, now_ms)
+    if not number:
+        raise ConfigError(name, text, "must be 1 or more")
+    return number
+
+
+def _size(name: str, text: str, _now_ms: int) -> int:
+    match = _SIZE.fullmatch(text)
+    size = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else 0
+    if not 0 < size <= OFFSET_MAX:
+        raise ConfigError(name, text, "must be a number of bytes, as 67108864 or 64m")
+    return size
+
+
+def _bad_records(name: str, text: str, _now_ms: int) -> BadRecords:
+    try:
+        return BadRecords(text.lower())
+    except ValueError:
+        raise ConfigError(name, text, "must be fail, skip or keep") from None
+
+
+def _time(name: str, text: str, now_ms: int) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= _NUMBER_BYTES_MAX:
+        return min(int(text), OFFSET_MAX)
+    if before := _BEFORE_NOW.fullmatch(text):
+        return now_ms - (int(before[1]) * _TIME_UNITS[before[2]] if before[1] else 0)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(name, text, TIME_RULE) from None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(aware.timestamp() * 1000)
+
+
+parse_time: Final = _time
+"""(option, text, now_ms) -> epoch milliseconds; also for the time in `timestamp:<time>`."""
+
+_OPTIONS: Final = tuple(
+    _Option(name, field, parse)
+    for name, field, parse in (
+        ("path", "path", _text),
+        ("namesrv", "namesrv", _text),
+        ("config", "config", _text),
+        ("topics", "topics", _list),
+        ("tags", "tags", _list),
+        ("keys", "keys", _list),
+        ("ids", "ids", _list),
+        ("startTime", "start_ms", _time),
+        ("endTime", "end_ms", _time),
+        ("startOffset", "start_offset", _number),
+        ("endOffset", "end_offset", _number),
+        ("queueId", "queue_id", _number),
+        ("startQueueOffset", "start_queue_offset", _number),
+        ("endQueueOffset", "end_queue_offset", _number),
+        ("includeBody", "include_body", _flag),
+        ("decompress", "decompress", _flag),
+        ("badRecords", "bad_records", _bad_records),
+        ("checkCrc", "check_crc", _flag),
+        ("splitBytes", "split_bytes", _size),
+        ("pushdown", "pushdown", _flag),
+        ("metricsPath", "metrics_path", _text),
+        ("startingOffsets", "starting_offsets", _text),
+        ("maxRowsPerTrigger", "max_rows_per_trigger", _limit),
+        ("maxBytesPerTrigger", "max_bytes_per_trigger", _size),
+        ("group", "group", _text),
+    )
+)
+OPTION_NAMES: Final = tuple(option.name for option in _OPTIONS)
+_BY_LOWER_NAME: Final = {option.name.lower(): option for option in _OPTIONS}
+
+
+def _unknown_rule(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), _BY_LOWER_NAME, n=1, cutoff=0.6)
+    if near:
+        return f"unknown option; did you mean {_BY_LOWER_NAME[near[0]].name}?"
+    return f"unknown option; there are {', '.join(OPTION_NAMES)}"

@@ -1,0 +1,257 @@
+"""Look-ups through index files and consume queues give the rows of a scan, and read far less than one."""
+
+import random
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import golden_stores
+from orbitmq.client import Message, Producer
+from orbitmq.spark import lookup
+from orbitmq.spark.metrics import ReadMetrics, read_metrics
+from orbitmq.testing import Broker
+from spark.table_world import Row, table_rows
+
+pytestmark = pytest.mark.spark
+
+DAMAGED = [name for name in golden_stores.torn_variants() if name.startswith(("index", "cq"))]
+SELECTIONS = 25
+
+# Golden stores are small and their messages minutes apart: no margins, small steps.
+SMALL: dict[str, Any] = {"margin_ms": 0, "step_bytes": 4096}
+
+
+class World:
+    """A store, its rows, and the table with and without look-ups."""
+
+    def __init__(self, root: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._given: dict[str, object] = {"path": root, "config": config}
+        self._patch = monkeypatch
+        self.answers = 0
+        self.rows = self.scanned()
+
+    def scanned(self, **options: object) -> list[Row]:
+        """Return what a scan of the whole log finds."""
+        self._patch.setattr(lookup, "places", lambda plan, options: None)
+        try:
+            return table_rows(**self._given, **options)
+        finally:
+            self._patch.undo()
+
+    def looked_up(self, settings: dict[str, Any], **options: object) -> list[Row]:
+        """Return what is found with look-ups where they help."""
+        real = partial(lookup.places, **settings)
+
+        def counting(*arguments: Any) -> Any:
+            found = real(*arguments)
+            self.answers += found is not None
+            return found
+
+        self._patch.setattr(lookup, "places", counting)
+        try:
+            return table_rows(**self._given, **options)
+        finally:
+            self._patch.undo()
+
+
+def random_options(
+    rng: random.Random, rows: list[Row], *, with_tags: bool = True
+) -> dict[str, str]:
+    """Return options that select at least one of the rows, in one of many ways."""
+    row = rng.choice(rows)
+    options: dict[str, str] = {}
+    if rng.random() < 0.6:
+        options["topics"] = row["topic"]
+    if with_tags and row["tags"] and rng.random() < 0.3:
+        options["tags"] = row["tags"]
+    options |= _random_word(rng, row)
+    if rng.random() < 0.3:
+        now = int(row["store_time"].timestamp() * 1000)
+        options["startTime"] = str(now - rng.randrange(1000))
+        options["endTime"] = str(now + rng.randrange(1, 1000))
+    if rng.random() < 0.2:
+        options["queueId"] = str(row["queue_id"])
+    if rng.random() < 0.2:
+        options["startOffset"] = str(max(0, row["log_offset"] - rng.randrange(100_000)))
+    return options
+
+
+def _random_word(rng: random.Random, row: Row) -> dict[str, str]:
+    choice = rng.random()
+    if choice < 0.25 and row["keys"] and "," not in row["keys"][0]:
+        return {"keys": row["keys"][0]}
+    if choice < 0.4 and row["message_id"]:
+        return {"ids": row["message_id"]}
+    if choice < 0.5:
+        return {"ids": row["offset_id"]}
+    if choice < 0.75:
+        first = row["queue_offset"]
+        end = first + rng.randrange(1, 6)
+        return {"startQueueOffset": str(first), "endQueueOffset": str(end)}
+    return {}
+
+
+@pytest.mark.feature("P2")
+@pytest.mark.parametrize("name", golden_stores.STORES)
+@pytest.mark.parametrize("index_bytes_max", [0, 1 << 30], ids=["by chains", "all entries"])
+def test_look_ups_in_a_store_that_java_wrote_give_the_rows_of_a_scan(
+    name: str, index_bytes_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = golden_stores.unpack(name, tmp_path)
+    world = World(root, golden_stores.GOLDEN / f"{name}.conf", monkeypatch)
+    rng = random.Random(name)
+
+    for _ in range(SELECTIONS):
+        options = random_options(rng, world.rows)
+        found = world.looked_up(SMALL | {"index_bytes_max": index_bytes_max}, **options)
+        assert found == world.scanned(**options), options
+
+    assert world.answers > SELECTIONS // 2
+
+
+@pytest.mark.feature("P2")
+@pytest.mark.parametrize("variant", DAMAGED)
+def test_look_ups_through_damaged_files_give_the_rows_of_a_scan(
+    variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = golden_stores.damage(golden_stores.unpack("crashed", tmp_path), variant)
+    world = World(root, golden_stores.GOLDEN / "crashed.conf", monkeypatch)
+    rng = random.Random(variant)
+    # What a unit says of its tag is believed, as every broker does.
+    with_tags = "tag" not in variant
+
+    for _ in range(SELECTIONS):
+        options = random_options(rng, world.rows, with_tags=with_tags)
+        assert world.looked_up(SMALL, **options) == world.scanned(**options), options
+
+
+def damaged_key(variant: str) -> dict[str, str]:
+    topic, message_id = golden_stores.torn_variant(variant)["query"].split("|")
+    return {"topics": topic, "ids": message_id}
+
+
+@pytest.mark.feature("P2")
+@pytest.mark.parametrize("variant", [name for name in DAMAGED if name.startswith("index-")])
+@pytest.mark.parametrize("index_bytes_max", [0, 1 << 30], ids=["by chains", "all entries"])
+def test_the_key_whose_chain_is_damaged_is_found(
+    variant: str, index_bytes_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variant == "index-chain-zero" and not index_bytes_max:
+        pytest.skip("a chain that ends early cannot be told from one that ends")
+    root = golden_stores.damage(golden_stores.unpack("crashed", tmp_path), variant)
+    world = World(root, golden_stores.GOLDEN / "crashed.conf", monkeypatch)
+    options = damaged_key(variant)
+
+    found = world.looked_up(SMALL | {"index_bytes_max": index_bytes_max}, **options)
+
+    assert found == world.scanned(**options) != []
+    assert world.answers == 1
+
+
+# --- stores of our own ---
+
+MESSAGES = 6_000
+BODY = bytes(1000)
+
+
+@pytest.fixture(scope="module")
+def busy_broker() -> Iterator[Broker]:
+    """A broker that has taken messages of four topics; the fourth one is rare."""
+    with Broker() as broker, Producer(broker.namesrv, "lookup") as producer:
+        messages = [
+            Message(f"Look{number % 3}", BODY, keys=f"key{number}", tag=f"tag{number % 4}")
+            for number in range(MESSAGES)
+        ]
+        messages[MESSAGES // 2 : MESSAGES // 2] = [
+            Message("Rare", b"rare %d" % number, keys="rare") for number in range(20)
+        ]
+        for message in messages[:3]:
+            producer.send(message)  # makes the topic
+        for message in messages[3:]:
+            producer.send_oneway(message)
+        producer.send(Message("Look0", b"last", keys="last"))
+        broker.wait_dispatched()
+        yield broker
+
+
+def metrics_of(broker: Broker, directory: Path, **options: object) -> tuple[list[Row], ReadMetrics]:
+    rows = table_rows(path=broker.store_path, metricsPath=directory, **options)
+    return rows, read_metrics(directory)
+
+
+@pytest.mark.feature("P2")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topics": "Look1", "keys": "key4000"},
+        {"topics": "Rare", "keys": "rare"},
+        {"topics": "Look0", "keys": "last"},
+        {"topics": "Look0", "keys": "no such key"},
+        {"topics": "Rare"},
+        {"topics": "Look2", "queueId": 1, "startQueueOffset": 7, "endQueueOffset": 11},
+        {"topics": "Rare", "startTime": "now-2h"},
+    ],
+    ids=lambda options: " ".join(f"{name}={value}" for name, value in options.items()),
+)
+def test_a_look_up_beside_a_running_broker_reads_a_small_part_of_the_log(
+    busy_broker: Broker,
+    options: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, read = metrics_of(busy_broker, tmp_path / "looked-up", **options)
+    monkeypatch.setattr(lookup, "places", lambda plan, options: None)
+    expected, scanned = metrics_of(busy_broker, tmp_path / "scan", **options)
+
+    assert rows == expected
+    assert scanned.records > MESSAGES
+    # Index entries are 40 bytes for a message, units 20.
+    assert read.lookup_bytes < 100 * MESSAGES
+    assert read.records < scanned.records / 20
+    assert read.log_bytes < scanned.log_bytes / 20
+
+
+@pytest.mark.feature("P2")
+def test_a_key_of_any_topic_is_looked_up_too(busy_broker: Broker, tmp_path: Path) -> None:
+    rows, read = metrics_of(busy_broker, tmp_path, keys="key17,rare")
+
+    assert sorted(row["topic"] for row in rows) == ["Look2", *["Rare"] * 20]
+    assert read.records < MESSAGES / 20
+
+
+@pytest.mark.feature("P2")
+def test_ids_are_looked_up(busy_broker: Broker, tmp_path: Path) -> None:
+    rows = table_rows(path=busy_broker.store_path, topics="Rare")
+    by_message_id, read = metrics_of(
+        busy_broker, tmp_path / "1", topics="Rare", ids=rows[3]["message_id"]
+    )
+    by_place, _ = metrics_of(busy_broker, tmp_path / "2", ids=rows[5]["offset_id"].lower())
+
+    assert by_message_id == [rows[3]]
+    assert by_place == [rows[5]]
+    assert read.records < MESSAGES / 20
+
+
+@pytest.mark.feature("P2")
+def test_records_that_are_in_no_index_yet_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"messageIndexEnable": "false"}
+    store = tmp_path / "store"
+    with Broker(store) as broker, Producer(broker.namesrv, "first") as producer:
+        for number in range(50):
+            producer.send(Message("Late", b"with index", keys=f"k{number % 5}"))
+        broker.wait_dispatched()
+    with Broker(store, settings=settings) as broker, Producer(broker.namesrv, "then") as producer:
+        for number in range(50):
+            producer.send(Message("Late", b"without", keys=f"k{number % 5}"))
+        broker.wait_dispatched()
+
+        rows = table_rows(path=store, topics="Late", keys="k3")
+        monkeypatch.setattr(lookup, "places", lambda plan, options: None)
+
+        assert len(rows) == 20
+        assert rows == table_rows(path=store, topics="Late", keys="k3")
