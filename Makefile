@@ -14,7 +14,7 @@ RESULTS := build/features.json
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest --feature-results=$(RESULTS)
 
-.PHONY: help install check format test test-crash features features-update demo bench clean
+.PHONY: help install check format test test-spark test-crash features features-update demo bench clean
 
 help: ## this menu
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 25
@@ -42,22 +42,31 @@ format: $(READY) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Killing and Java tests measure time and use both cores themselves: they run alone, after the rest.
-# Both parts always run, so that the summary is whole; the first failure decides the exit code.
+# Spark, killing and Java tests use both cores themselves: they run alone, after the rest, and those of
+# Spark in one process, for they share a JVM.
+# All parts always run, so that the summary is whole; the last failure decides the exit code.
+QUICK := not crash and not compat and not spark
+SPARK := spark and not crash and not compat
+ALONE := crash or compat
 test: $(READY) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
 	@rm -f $(RESULTS)
 	@status=0; \
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m 'not crash and not compat' || status=$$?; \
-	$(PYTEST) -q -m 'crash or compat' || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
+	$(PYTEST) -q -m '$(SPARK)' || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
+	$(PYTEST) -q -m '$(ALONE)' || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
 	$(BIN)/python tools/features.py --results $(RESULTS) --summary --check || status=$$?; \
 	exit $$status
+
+test-spark: $(READY) ## the Spark tests alone, without those that kill or need Java clients
+	$(BIN)/pytest -q -m '$(SPARK)' tests/spark
 
 test-crash: $(READY) ## 1 000 kills and 200 power cuts (long)
 	ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
 
 $(RESULTS): $(READY)
-	-$(PYTEST) -q -n $(WORKERS) --dist worksteal -m 'feature and not crash and not compat'
-	-$(PYTEST) -q -m 'feature and (crash or compat)'
+	-$(PYTEST) -q -n $(WORKERS) --dist worksteal -m 'feature and $(QUICK)'
+	-$(PYTEST) -q -m 'feature and $(SPARK)'
+	-$(PYTEST) -q -m 'feature and ($(ALONE))'
 
 features: $(RESULTS) ## the inventory: what the last `make test` proved, what fails, what is missing
 	@$(BIN)/python tools/features.py --results $(RESULTS)

@@ -2,8 +2,8 @@
 
     python bench/bench_spark.py [--gigabytes 4] [--size smoke] [--only PART ...] [--json FILE]
 
-Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup), growth (logs of
-an eighth to the whole size; one core and two), memory (of the Python workers, whatever the log is like).
+Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup), growth (logs
+of an eighth to the whole size; one core and two), memory (of the Python workers, whatever the log is like).
 Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
 """
 
@@ -101,8 +101,9 @@ class Run:
 
     def part(self, name: str, **spec: Any) -> Row:
         """Run a part in a process of its own."""
-        row = run_part(SCRIPT, name, spec=json.dumps(spec, default=_plain))
-        self.rows.append({"part": name, **json.loads(json.dumps(spec, default=_plain)), **row})
+        text = json.dumps(spec, default=spark_log.plain)
+        row = run_part(SCRIPT, name, spec=text)
+        self.rows.append({"part": name, **json.loads(text), **row})
         return row
 
     def series(self, logs: list[Log], cores: int) -> list[Row]:
@@ -275,35 +276,6 @@ def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bo
     return spark_parts.check(row, log, numbers or [], in_order=in_order)
 
 
-def _plain(value: object) -> object:
-    return asdict(value) if isinstance(value, Log) else str(value)
-
-
-def _log(value: Row) -> Log:
-    files = tuple((name, number) for name, number in value["files"])
-    return Log(Path(value["root"]), value["count"], value["body_bytes"], files)
-
-
-def run_one(part: str, spec: Row) -> Row:
-    """Run one part here."""
-    import spark_parts
-
-    for name in ("log", "warm"):
-        if name in spec:
-            spec[name] = _log(spec[name])
-    match part:
-        case "make":
-            return spark_parts.make_log(**spec)
-        case "alone":
-            return spark_parts.rebuild_alone(**spec) | {"made": None}
-        case "series":
-            spec["logs"] = [(_log(log), digest) for log, digest in spec["logs"]]
-            return spark_parts.series(**spec)
-        case "queries":
-            return spark_parts.queries(**{**spec, "target": Path(spec["target"])})
-    raise SystemExit(f"there is no part {part}")
-
-
 PARTS = ("rebuild", "read", "growth", "memory")
 
 
@@ -324,7 +296,10 @@ def main() -> None:
     parser.add_argument("spec", nargs="?", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part:
-        print(json.dumps(run_one(arguments.part, json.loads(arguments.spec.partition("=")[2]))))
+        import spark_parts
+
+        spec = json.loads(arguments.spec.partition("=")[2], object_hook=spark_log.unplain)
+        print(json.dumps(spark_parts.PARTS[arguments.part](**spec)))
     else:
         _run_all(arguments)
 

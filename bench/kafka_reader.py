@@ -1,7 +1,7 @@
 """Reads a Kafka server with Spark's own connector; run by `kafka_side` in the connector's environment.
 
-    kafka_reader.py load    address=HOST:PORT jars=... parquet=DIR
-    kafka_reader.py measure address=HOST:PORT jars=... target=DIR keys=K,K,... queries=count,read,... [tuned=1]
+    kafka_reader.py load    address=HOST:PORT jars=JAR,... parquet=DIR
+    kafka_reader.py measure address=HOST:PORT jars=JAR,... target=DIR keys=K,... queries=count,... [tuned=1]
 
 A row becomes a record of the topic and partition that it has in the log: its key is the record's key, its
 tag a header. Prints one JSON row.
@@ -11,9 +11,10 @@ import json
 import sys
 from pathlib import Path
 
-import spark_queries
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+
+import spark_queries
 
 TOPICS = "Bench[0-9]+"
 WARM_TOPIC = "Bench00000"

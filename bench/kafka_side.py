@@ -1,4 +1,4 @@
-"""Kafka beside us: a server on the loopback address, and Spark's Kafka connector in an environment of its own.
+"""Kafka beside us: a server on the loopback address, and Spark's connector in an environment of its own.
 
 What is needed is fetched once, into `build/bench`: the jars by Maven, and the pyspark that belongs to the
 connector (the connector exists for 4.0.0, ours runs on a later one) by pip.

@@ -12,9 +12,11 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import harness
-import numpy as np
 from orbitmq.format.properties import encode_properties
 from orbitmq.message import AppendRequest, AppendStatus
 from orbitmq.store.config import StoreConfig
@@ -125,6 +127,20 @@ class Log:
             "keys": sum(zlib.crc32(harness.key(i).encode()) for i in range(self.count)),
             "bodies": sum(zlib.crc32(self.body(i)) for i in range(self.count)),
         }
+
+
+def plain(value: object) -> object:
+    """Return what JSON can hold; `unplain` is the way back."""
+    if isinstance(value, Log):
+        return {"log_of": [str(value.root), value.count, value.body_bytes, value.files]}
+    return str(value)
+
+
+def unplain(value: harness.Row) -> Any:
+    if set(value) != {"log_of"}:
+        return value
+    root, count, body_bytes, files = value["log_of"]
+    return Log(Path(root), count, body_bytes, tuple((name, number) for name, number in files))
 
 
 def digest(root: Path) -> str:

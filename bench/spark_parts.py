@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
 import spark_log
 import spark_queries
 import spark_watch
@@ -18,8 +21,6 @@ from orbitmq.format.kernels import compiled
 from orbitmq.spark.jobs.rebuild import rebuild
 from orbitmq.spark.session import make_session
 from orbitmq.store.offline.rebuild import rebuild_store
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from spark_log import Log, require
 
 RUNS = 3
@@ -45,11 +46,14 @@ def rebuild_alone(log: Log, warm: Log, digest: str) -> Row:
     def once(which: Log) -> None:
         rebuild_store(which.root, which.settings, kernels=kernels)
 
-    return _rebuilds(once, log, warm, digest)
+    return {"rebuild_seconds": _rebuilds(once, log, warm, digest)[0]}
 
 
-def _rebuilds(once: Callable[[Log], Any], log: Log, warm: Log, digest: str) -> Row:
-    """Rebuild a log some times from nothing else; the result must be live dispatch's, byte for byte."""
+def _rebuilds(once: Callable[[Log], Any], log: Log, warm: Log, digest: str) -> tuple[float, Any]:
+    """Rebuild a log some times; return the median seconds and the last report.
+
+    The result must be what live dispatch made, byte for byte.
+    """
     spark_log.drop_derived(warm.root)
     once(warm)
     spent: list[float] = []
@@ -59,7 +63,7 @@ def _rebuilds(once: Callable[[Log], Any], log: Log, warm: Log, digest: str) -> R
         made = once(log)
         spent.append(time.perf_counter() - start)
     require(spark_log.digest(log.root) == digest, "rebuilt files are not those of live dispatch")
-    return {"rebuild_seconds": statistics.median(spent), "made": made}
+    return statistics.median(spent), made
 
 
 def series(logs: list[tuple[Log, str]], warm: Log, cores: int) -> Row:
@@ -79,30 +83,28 @@ def _work_on(spark: SparkSession, log: Log, warm: Log, digest: str) -> Row:
 
     shuffled = spark_watch.shuffle_bytes(spark)
     with spark_watch.WorkerMemory() as memory:
-        row = _rebuilds(once, log, warm, digest)
-    report = row.pop("made")
+        seconds, report = _rebuilds(once, log, warm, digest)
     require(report.records == log.count, f"{report.records} of {log.count} records rebuilt")
     # Tasks may hand data over in files of the job as well as through Spark's own shuffle.
     shuffled = (spark_watch.shuffle_bytes(spark) - shuffled) / RUNS
+    row = {"rebuild_seconds": seconds, "stages": report.seconds, "rebuild_memory": memory.largest}
     row["moved_bytes_per_message"] = (shuffled + report.moved_bytes) / log.count
-    row["rebuild_memory"] = memory.largest
-    row["stages"] = report.seconds
     with spark_watch.WorkerMemory() as memory:
         row |= read(spark, log, warm, Path(), ["count", "read"])
     row["read_memory"] = memory.largest
     return row
 
 
-def queries(log: Log, warm: Log, target: Path, numbers: list[int]) -> Row:
+def queries(log: Log, warm: Log, target: str, numbers: list[int]) -> Row:
     """Ask our source, then Parquet with the rows that ours wrote, the same queries."""
-    spark = _session(0, {})
+    spark, place = _session(0, {}), Path(target)
     keys = [key(i) for i in numbers]
     try:
-        ours = read(spark, log, warm, target / "rows", ["count", "read", "parquet"])
+        ours = read(spark, log, warm, place / "rows", ["count", "read", "parquet"])
         ours["lookup_seconds"], ours["found"] = spark_queries.lookups(
             lambda wanted: _find(spark, log, wanted), keys
         )
-        parquet = _parquet(spark, target, keys)
+        parquet = _parquet(spark, place, keys)
     finally:
         spark.stop()
     return {"ours": check(ours, log, numbers), "parquet": check(parquet, log, numbers)}
@@ -163,3 +165,11 @@ def _session(cores: int, conf: dict[str, str]) -> SparkSession:
     master = f"local[{cores or '*'}]"
     settings = {"spark.driver.memory": "2g", **conf}
     return make_session(app="orbitmq-bench", master=master, conf=settings)
+
+
+PARTS: dict[str, Callable[..., Row]] = {
+    "make": make_log,
+    "alone": rebuild_alone,
+    "series": series,
+    "queries": queries,
+}

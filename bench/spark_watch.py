@@ -41,7 +41,7 @@ def python_workers(ancestor: int) -> list[int]:
     return [
         pid
         for pid, name in names.items()
-        if name.startswith("python") and _has_java_above(pid, ancestor, names, parents)
+        if name.startswith("python") and has_java_above(pid, ancestor, names, parents)
     ]
 
 
@@ -60,9 +60,8 @@ def _processes() -> tuple[dict[int, str], dict[int, int]]:
     return names, parents
 
 
-def _has_java_above(
-    pid: int, ancestor: int, names: dict[int, str], parents: dict[int, int]
-) -> bool:
+def has_java_above(pid: int, ancestor: int, names: dict[int, str], parents: dict[int, int]) -> bool:
+    """Tell whether a JVM lies between a process and its ancestor."""
     java = False
     while pid not in (0, ancestor):
         pid = parents.get(pid, 0)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-DRIVER_SECONDS = 240
+DRIVER_SECONDS = 500
 SMALL = {
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",

@@ -26,7 +26,8 @@ def main(master: str, settings: str, store: str) -> None:
     try:
         workers = spark.sparkContext.parallelize(range(4), 4).map(look).collect()
         count = spark.read.format("orbitmq").option("includeBody", "false").load(store).count()
-        print(json.dumps({"master": spark.sparkContext.master, "workers": workers, "count": count}))
+        answer = {"master": spark.sparkContext.master, "workers": workers, "count": count}
+        sys.stdout.write(json.dumps(answer) + "\n")
     finally:
         spark.stop()
 

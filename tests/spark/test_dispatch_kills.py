@@ -17,6 +17,7 @@ from dispatch_job import filled_files, live_files_of_log
 from orbitmq.client import Admin, Consumer, Message, Producer, ReceivedMessage
 from orbitmq.errors import ClientError, WireError
 from orbitmq.store.config import DispatchMode, StoreConfig
+from orbitmq.store.handover import Handover
 from orbitmq.store.store import MessageStore
 from spark.dispatch_process import job_process
 
@@ -62,6 +63,15 @@ def sending(namesrv: str) -> Iterator[Load]:
         thread.join()
 
 
+def wait_until_it_moves(root: Path) -> None:
+    """Wait until this life of the job has dispatched something."""
+    handover, deadline = Handover(root), time.monotonic() + CATCH_UP_SECONDS
+    before = handover.done()
+    while handover.done() == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def consume_all(namesrv: str, wanted: set[int]) -> set[int]:
     got: set[int] = set()
 
@@ -85,7 +95,8 @@ def test_kills_of_the_job_and_of_the_broker_lose_nothing_and_change_no_byte(tmp_
         root = broker.root / "store"
         with job_process(root, tmp_path) as job, sending(namesrv.address) as load:
             for kill in range(KILLS):
-                time.sleep(random.uniform(0.2, 3.0))
+                wait_until_it_moves(root)
+                time.sleep(random.uniform(0.0, 1.5))
                 before = job.lines
                 job.kill(jvm_too=bool(kill % 2))
                 if kill % 3 == 1:
@@ -96,7 +107,7 @@ def test_kills_of_the_job_and_of_the_broker_lose_nothing_and_change_no_byte(tmp_
             if KILLS % 3 != 1:
                 broker.kill()  # while a job is at work
                 broker.start()
-            time.sleep(2)
+            wait_until_it_moves(root)
             load.stopping.set()
             wanted = set(load.acknowledged)
             assert len(wanted) > 100

@@ -13,6 +13,7 @@ from orbitmq.client import Message, Producer
 from orbitmq.spark import lookup
 from orbitmq.spark.metrics import ReadMetrics, read_metrics
 from orbitmq.testing import Broker
+from orbitmq.testing.broker import SMALL_STORE
 from spark.table_world import Row, table_rows
 
 pytestmark = pytest.mark.spark
@@ -170,16 +171,28 @@ def busy_broker() -> Iterator[Broker]:
         ]
         for message in messages[:3]:
             producer.send(message)  # makes the topic
-        for message in messages[3:]:
+        for message in messages[3:-1]:
             producer.send_oneway(message)
+        producer.send(messages[-1])
+        broker.restart()  # writes its index files
         producer.send(Message("Look0", b"last", keys="last"))
         broker.wait_dispatched()
         yield broker
 
 
+def config_of(directory: Path) -> Path:
+    """Return a file with the sizes of a test broker's files."""
+    lines = [f"{name}={value}\n" for name, value in SMALL_STORE.items()]
+    path = directory / "broker.conf"
+    path.write_text("".join(lines))
+    return path
+
+
 def metrics_of(broker: Broker, directory: Path, **options: object) -> tuple[list[Row], ReadMetrics]:
-    rows = table_rows(path=broker.store_path, metricsPath=directory, **options)
-    return rows, read_metrics(directory)
+    directory.mkdir(exist_ok=True)
+    config, figures = config_of(directory), directory / "figures"
+    rows = table_rows(path=broker.store_path, config=config, metricsPath=figures, **options)
+    return rows, read_metrics(figures)
 
 
 @pytest.mark.feature("P2")
@@ -250,8 +263,10 @@ def test_records_that_are_in_no_index_yet_are_found(
             producer.send(Message("Late", b"without", keys=f"k{number % 5}"))
         broker.wait_dispatched()
 
-        rows = table_rows(path=store, topics="Late", keys="k3")
+        options = {"path": store, "config": config_of(tmp_path), "topics": "Late", "keys": "k3"}
+
+        rows = table_rows(**options)
         monkeypatch.setattr(lookup, "places", lambda plan, options: None)
 
         assert len(rows) == 20
-        assert rows == table_rows(path=store, topics="Late", keys="k3")
+        assert rows == table_rows(**options)

@@ -70,11 +70,10 @@ def test_a_stretch_holds_all_records_of_its_times_and_few_others(
 def test_a_clock_that_was_set_back_by_less_than_the_margin_loses_nothing(
     margin_ms: int, tmp_path: Path
 ) -> None:
-    # Every now and then the clock goes back by nearly the margin.
-    times, now = [], 0
-    for number in range(3000):
-        now += 3 if number % 97 else -margin_ms + 1
-        times.append(now + 10_000)
+    # Every now and then the clock is wrong by nearly the margin, for a while.
+    times = [
+        10_000 + 3 * number - (margin_ms - 1 if number // 97 % 2 else 0) for number in range(3000)
+    ]
     plan, starts = log_of(times, tmp_path)
 
     for begin in range(min(times), max(times), 211):

@@ -19,7 +19,8 @@ from spark.bare_python import make_bare_python
 from spark.drivers import SMALL, run_command
 from spark.standalone import StandaloneCluster
 
-pytestmark = pytest.mark.spark
+# Starting a cluster, a driver and executors takes its time where other tests run beside.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 JOB = Path(__file__).with_name("package_job.py")
 IMPORTED = """

@@ -17,6 +17,7 @@ from orbitmq.message import AppendRequest, GetStatus
 from orbitmq.store.config import DispatchMode, StoreConfig
 from orbitmq.store.dispatch_writer import DispatchWriter, NewEpochError
 from orbitmq.store.handover import Handover
+from orbitmq.store.offline.rebuild import rebuild_store
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import delayed_request, make_request, transaction_request
 from orbitmq.testing.fake_clock import FakeClock
@@ -308,6 +309,25 @@ def test_units_of_a_part_of_the_log_that_a_power_cut_took_are_cut(config, tmp_pa
     assert {name: made[name] for name in made if not name.startswith("index")} == {
         name: live[name] for name in live if not name.startswith("index")
     }
+
+
+def test_an_offline_rebuild_voids_what_a_job_knows(config, tmp_path):
+    with opened(config) as store:
+        store.append_many(orders(0, 60))
+        dispatch_by_job(store)
+        job = StandInJob(config.root)
+        store.append_many(orders(60, 60))
+
+    rebuild_store(config.root, {"maxHashSlotNum": "50", "maxIndexNum": "100"})
+
+    with pytest.raises(NewEpochError):
+        job.writer.write([], job.writer.offset)
+    with opened(config) as store:
+        assert store.statistics().dispatch_behind_bytes == 0
+        assert len(bodies(store, "Orders0", 0)) == 20
+        store.append_many(orders(120, 6))
+        dispatch_by_job(store)
+        assert len(bodies(store, "Orders0", 0)) == 21
 
 
 def test_removed_queue_files_are_made_again_at_the_start(config):

@@ -64,7 +64,10 @@ def demo(
         bool, typer.Option("--keep", help="Leave the stores, say where they are.")
     ] = False,
 ) -> None:
-    """A store and a live broker, used, killed, recovered and checked. Exit code 1 if a figure is wrong."""
+    """A store and a live broker, used, killed and recovered; then its log on Spark.
+
+    Every figure is checked: exit code 1 if one is wrong. Without the extra `spark` the last part is left out.
+    """
     from orbitmq.cli.demo import run_demo
 
     if not run_demo(messages, keep=keep):

@@ -1,7 +1,7 @@
-"""`orbitmq demo`: the life of a store and of a live broker in under a minute, every figure checked.
+"""`orbitmq demo`: the life of a store, of a live broker and of its log on Spark, every figure checked.
 
 The store's part is here: write, read in five ways, have a second process write on and kill it, recover,
-check. The broker's part is in `demo_live`.
+check. The broker's part is in `demo_live`, that of Spark in `demo_pipeline`.
 """
 
 import logging
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from orbitmq.cli import demo_load as load
 from orbitmq.cli.demo_live import LiveDemo
+from orbitmq.cli.demo_pipeline import PipelineDemo
 from orbitmq.cli.demo_report import Report, Timer
 from orbitmq.cli.output import bytes_text
 from orbitmq.format.record import decode_record
@@ -37,7 +38,9 @@ def run_demo(messages: int, *, keep: bool = False) -> bool:
     report = Report()
     try:
         StoreDemo(report, root / "store", messages).run()
-        LiveDemo(report, root / "live", messages // LIVE_SHARE).run()
+        live = LiveDemo(report, root / "live", messages // LIVE_SHARE)
+        live.run()
+        PipelineDemo(report, live.root / "store", live.stored).run()
         report.verdict()
     finally:
         if keep:

@@ -38,14 +38,19 @@ def body(n: int) -> bytes:
     return f"message {n} is number {n // QUEUES} of its queue".encode().ljust(BODY_BYTES, b".")
 
 
+def key(n: int) -> str:
+    return f"order-{n}"
+
+
 class LiveDemo:
-    """The steps. `sent` counts the messages that were acknowledged."""
+    """The steps. `sent` counts the messages that were sent, `stored` are those found at the end."""
 
     def __init__(self, report: Report, root: Path, messages: int) -> None:
         self.report, self.line = report, report.line
         self.root, self.messages = root, messages
         self.acknowledged: set[int] = set()
         self.sent = 0
+        self.stored: list[int] = []
         self._random = random.Random(20_240_301)
 
     def run(self) -> None:
@@ -207,7 +212,7 @@ class LiveDemo:
                     whole &= message.body == body(number)
             timer.stop()
             timer.seconds -= time.perf_counter() - last  # the last poll only made sure
-        read = [number for numbers in queues.values() for number in numbers]
+        self.stored = read = [number for numbers in queues.values() for number in numbers]
         lost = len(self.acknowledged.difference(read))
         in_order = all(numbers == sorted(set(numbers)) for numbers in queues.values())
         text = f"{len(read):,} messages, {lost} acknowledged lost"
@@ -233,4 +238,4 @@ class LiveDemo:
 def _message(n: int) -> "Message":
     from orbitmq.client import Message
 
-    return Message(TOPIC, body(n))
+    return Message(TOPIC, body(n), keys=key(n))

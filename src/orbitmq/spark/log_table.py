@@ -5,8 +5,8 @@ is where the last whole record ended when the query was planned.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import pyarrow as pa
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 PLACE_BYTES: Final = 64 * KiB
 """What reading a single record is taken to cost, in bytes of a scan."""
+HEADER_BYTES_MAX: Final = 128 * KiB
+"""What a record may have beside its body: fields, topic and properties."""
 _SINGLE: Final = ScanOptions(check_offset=True, max_rows=1)
 _MISSING: Final = "there is no file, or no bytes, for this stretch of the log"
 
@@ -43,6 +45,7 @@ class LogTask(InputPartition):
     splits: tuple[Split, ...] = ()
     singles: tuple[Split, ...] = ()  # each one a record that starts at `start`
     gaps: tuple[Gap, ...] = ()
+    back_bytes: int = BACK_BYTES
 
 
 class LogTable:
@@ -62,7 +65,8 @@ class LogTable:
     def partitions(self) -> list[InputPartition]:
         """Look at the store and cut it into tasks."""
         options = narrowed(self._options, self._predicates)
-        plan = plan_log(options.store_path, options.settings)
+        settings = options.settings
+        plan = plan_log(options.store_path, settings)
         gaps = _gaps(plan, options)
         places = _places(plan, options)
         if places is None:
@@ -73,7 +77,8 @@ class LogTable:
             _note_lookup(places, options)
         if gaps:
             tasks.append(LogTask(gaps=tuple(gaps)))
-        return list[InputPartition](tasks)
+        back_bytes = _back_bytes(settings)
+        return [replace(task, back_bytes=back_bytes) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -90,6 +95,12 @@ def read_log_split(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one split, without filters."""
     return LogTable(options, schema).read(LogTask(splits=(split,)))
+
+
+def _back_bytes(settings: Mapping[str, str] | None) -> int:
+    """Return more than the longest record of the store."""
+    text = (settings or {}).get("maxMessageSize", "")
+    return max(BACK_BYTES, int(text) + HEADER_BYTES_MAX) if text.strip().isdecimal() else BACK_BYTES
 
 
 def _gaps(plan: LogPlan, options: ReadOptions) -> list[Gap]:
@@ -183,9 +194,11 @@ class _TaskRun:
     def _chunks(self, task: LogTask) -> Iterator[LogChunk]:
         options = ScanOptions()  # Bodies are checked later, those of wanted records only.
         for split in task.splits:
-            yield from read_split(split, self._kernels, options, self._on_bad)
+            yield from read_split(
+                split, self._kernels, options, self._on_bad, back_bytes=task.back_bytes
+            )
         for split in task.singles:
-            yield from read_single(split, self._kernels, self._on_bad)
+            yield from read_single(split, self._kernels, self._on_bad, task.back_bytes)
 
     def _rows(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
         segment = chunk.segment
@@ -211,7 +224,9 @@ class _TaskRun:
             yield error_batch(places, self._columns)
 
 
-def read_single(split: Split, kernels: Kernels, on_bad: OnBad) -> Iterator[LogChunk]:
+def read_single(
+    split: Split, kernels: Kernels, on_bad: OnBad, back_bytes: int = BACK_BYTES
+) -> Iterator[LogChunk]:
     """Yield the record that starts at `split.start`, if one does."""
     segment = open_segment(split.path, split.base_offset)
     position = split.start - split.base_offset
@@ -221,4 +236,6 @@ def read_single(split: Split, kernels: Kernels, on_bad: OnBad) -> Iterator[LogCh
         yield LogChunk(segment, found.rows)
     else:
         # Whether this is the middle of a record or a damaged one only its neighbours tell.
-        yield from read_split(split, kernels, ScanOptions(), on_bad, segment=segment)
+        yield from read_split(
+            split, kernels, ScanOptions(), on_bad, back_bytes=back_bytes, segment=segment
+        )

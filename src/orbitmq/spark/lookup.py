@@ -90,8 +90,9 @@ class _Lookup:
     def run(self) -> Places | None:
         if self._start >= self._end:
             return self._answer((), [])
-        by_key = self._options.keys or self._options.ids
-        found = self._by_key() if by_key else self._by_queue()
+        found = self._by_key() if self._options.keys or self._options.ids else None
+        if found is None:
+            found = self._by_queue()
         if found is None and self._narrowed:
             return self._answer((), [(self._start, self._end)])
         return found

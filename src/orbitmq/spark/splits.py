@@ -5,10 +5,13 @@ the same for every task: a broker that appends meanwhile does not change what a 
 """
 
 import itertools
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from orbitmq.errors import FormatError, NotAStoreError
 from orbitmq.files.disk import Disk
@@ -16,13 +19,15 @@ from orbitmq.files.layout import StoreLayout, guess_layout
 from orbitmq.files.listing import SegmentFile, list_segments
 from orbitmq.files.replace import read_whole
 from orbitmq.format import checkpoint as checkpoint_format
-from orbitmq.format.columns import ScanOptions, Stop
+from orbitmq.format.columns import Bytes, ScanOptions, Stop
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.record import store_ms_at
 from orbitmq.spark.segment import Segment, open_segment
 from orbitmq.units import MiB
 
 SPLIT_BYTES: Final = 64 * MiB
+WRITING_MS_MAX: Final = 200
+"""So long a writer may take between two bytes of a record."""
 
 
 class Split(NamedTuple):
@@ -116,6 +121,7 @@ def _walk_to_end(segment: Segment, position: int, segment_bytes: int, kernels: K
         found = kernels.scan(data, position, len(data), segment.base_offset, options)
         if len(found.rows):
             last_ms = int(found.rows["store_ms"][-1])
+            _let_finish(data, found.rows[-1])
         match found.stop:
             case Stop.FULL:
                 position = found.stop_at
@@ -128,6 +134,19 @@ def _walk_to_end(segment: Segment, position: int, segment_bytes: int, kernels: K
                 if behind < 0:
                     return found.stop_at
                 position = behind
+
+
+def _let_finish(data: Bytes, row: np.void) -> None:
+    """Wait while a record's last byte is zero: a broker may be writing it this moment.
+
+    Its checksum covers the body only, and properties are written last. They do not end in zero, but for
+    those that a power cut tore.
+    """
+    end = int(row["properties_at"]) + int(row["properties_length"])
+    for _ in range(WRITING_MS_MAX if row["properties_length"] else 0):
+        if data[end - 1]:
+            return
+        time.sleep(0.001)
 
 
 def _newer_record(segment: Segment, position: int, last_ms: int, kernels: Kernels) -> int:

@@ -35,6 +35,7 @@ from orbitmq.spark.split_reader import LogChunk
 from orbitmq.spark.stream_cluster import RETRY_S
 from orbitmq.spark.stream_offsets import QueueRange
 from orbitmq.units import MiB
+from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.headers.pull import PullHeader
 from orbitmq.wire.pull_flags import PullFlag
 
@@ -82,6 +83,7 @@ class _Puller:
         self._expression = "||".join(options.tags) or "*"
         self._good_at = time.monotonic()
         self._failures = 0  # answers that did not come, or had nothing
+        self._is_stale = False  # whether the route has to be asked for again
 
     def bodies(self) -> Iterator[bytes]:
         """Yield the records of about BYTES_MAX at a time, as they are stored."""
@@ -119,9 +121,10 @@ class _Puller:
         """Return the primary's address; after a failure its replicas take turns with it."""
         asked, routes = self._asked, self._core.routes
         addresses = routes.brokers().get(asked.broker_name, {})
-        if self._failures or not addresses:
+        if self._is_stale or not addresses:
             try:
                 await routes.refresh(asked.topic)
+                self._is_stale = False
             except WireError:
                 if not addresses:
                     raise
@@ -152,13 +155,13 @@ class _Puller:
         """Return the answer; None: try again. WireError: that was tried for long enough."""
         try:
             result = ahead.result()
-        except ResponseError:
-            raise  # it would say the same again
         except WireError as failure:
-            if time.monotonic() - self._good_at > RETRY_S:
+            # Most answers would be the same again.
+            final = isinstance(failure, ResponseError) and failure.code != ResponseCode.SYSTEM_BUSY
+            if final or time.monotonic() - self._good_at > RETRY_S:
                 raise
             _log.warning("%s at %d: %s; trying again", self._asked, at, failure)
-            self._failures += 1
+            self._note_failure()
             return None
         return result
 
@@ -175,10 +178,14 @@ class _Puller:
             raise PipelineError(
                 f"{self._asked}: no message {at}, the queue has {result.min_offset} to"
                 f" {result.max_offset - 1}: its topic was made anew, or its broker lost messages",
-                "Start the query with a new checkpointLocation; startingOffsets says from where.",
+                "Read again; a stream needs a new checkpointLocation (startingOffsets says from where).",
             )
-        self._failures += 1
+        self._note_failure()
         return at
+
+    def _note_failure(self) -> None:
+        self._failures += 1
+        self._is_stale = True
 
     def _deleted(self, at: int, first: int) -> None:
         what = f"{self._asked}: messages {at} to {first - 1} were deleted before they were read"

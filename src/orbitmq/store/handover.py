@@ -179,6 +179,21 @@ class Handover:
             self._disk.close(path, fd)
 
 
+@contextmanager
+def taken_over(root: Path, disk: Disk) -> Iterator[None]:
+    """Change queues and index of a store that is not open; a job that dispatches for it ends.
+
+    A broker that is to leave dispatch to a job again says so anew when it starts.
+    """
+    handover = Handover(root, disk)
+    if not exists(handover.directory / "terms"):
+        yield
+        return
+    with handover.writing():
+        handover.withdraw()
+        yield
+
+
 def _try_lock(path: Path, fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,7 +6,6 @@ Threads come last, and not here. A store whose dispatch a Spark job does is put 
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from orbitmq.store.log.append_rules import AppendRules, TopicTypes
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import LogFlusher
 from orbitmq.store.log.segment_list import SegmentList
+from orbitmq.store.opening_marks import make_root, write_abort
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues, trim_ext
@@ -85,7 +85,7 @@ class StoreParts:
 def open_parts(around: Surroundings) -> StoreParts:
     """Open a store's files and recover. On an error everything is closed again and the lock is free."""
     layout, disk = around.layout, around.disk
-    _make_root(layout, disk)
+    make_root(layout, disk)
     lock = StoreLock(disk, layout.lock, abort=layout.abort).acquire()
     handover = Handover(layout.root, disk, around.clock)
     try:
@@ -96,7 +96,7 @@ def open_parts(around: Surroundings) -> StoreParts:
             parts = FollowedOpening(around, lock, handover).run()
         else:
             parts = _open_live(around, lock, handover)
-        _write_abort(layout, disk)
+        write_abort(layout, disk)
     except BaseException:
         lock.release()
         raise
@@ -339,23 +339,3 @@ def follow_the_log(
 def _bug(layout: StoreLayout, error: Exception) -> StoreError:
     step = "Restart; if it comes again, run `orbitmq store check` and report this."
     return StoreError(layout.root, f"dispatch failed: {error!r}", step)
-
-
-def _make_root(layout: StoreLayout, disk: Disk) -> None:
-    """Make the store's directory if there is none; a power cut does not take it away again."""
-    missing = [path for path in (layout.root, *layout.root.parents) if not path.exists()]
-    disk.make_directory(layout.root)
-    for path in missing:
-        disk.sync_directory(path.parent)
-
-
-def _write_abort(layout: StoreLayout, disk: Disk) -> None:
-    """Leave the mark of a running store, durable before anything else is written."""
-    fd = disk.open(layout.abort, create=True)
-    try:
-        disk.truncate(layout.abort, fd, 0)
-        disk.write_at(layout.abort, fd, 0, str(os.getpid()).encode())
-        disk.sync_data(layout.abort, fd)
-    finally:
-        disk.close(layout.abort, fd)
-    disk.sync_directory(layout.root)

@@ -401,6 +401,14 @@ def test_a_clock_that_was_set_back_loses_nothing() -> None:
     assert plan(builder) == Plan(builder.written, 12, (), ())
 
 
+def test_a_half_message_behind_a_clock_that_was_set_back_is_no_stale_record() -> None:
+    builder = three_queues(10)
+    builder.store_ms -= 10_000
+    builder.append(queue_offset=0, sys_flag=SysFlag.PREPARED.value)
+
+    assert plan(builder) == Plan(builder.written, 11, (), ())
+
+
 def test_a_place_too_small_for_any_record_takes_the_next_one_with_it() -> None:
     builder = three_queues(10)
     first_bytes = builder.written

@@ -91,6 +91,7 @@ def rebuild(
     *,
     progress: JobProgress | None = None,
     clock: Clock | None = None,
+    disk: Disk | None = None,
 ) -> RebuildReport:
     """Make queues and index of a store anew. Nobody else may have it open.
 
@@ -99,7 +100,7 @@ def rebuild(
     """
     options = options or RebuildOptions()
     config = config_of(root, settings)
-    disk, clock = Disk(), clock or SystemClock()
+    disk, clock = disk or Disk(), clock or SystemClock()
     _require_target(config, options)
     with (
         _alone(config, options, disk),

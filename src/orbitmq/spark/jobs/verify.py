@@ -32,6 +32,7 @@ from orbitmq.spark.splits import SPLIT_BYTES, Split
 from orbitmq.store.offline.check import CheckReport
 from orbitmq.store.offline.check_basis import look_at
 from orbitmq.store.recovery.log_view import open_log
+from orbitmq.units import GiB
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 
     from orbitmq.spark.progress import JobProgress, StageCounter
 
-SPLITS_PER_PARTITION: Final = 16
-PARTITIONS_MAX: Final = 2000
+TASKS_PER_CORE: Final = 4
+LOG_BYTES_PER_PARTITION: Final = 1 * GiB
+"""Of the comparison per queue, to which the scan leaves some megabytes of a gigabyte at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class SparkTasks:
         self._context = spark.sparkContext
         self._progress = progress
         self._scanned: list[RDD[Scanned]] = []
-        self._partitions = self._context.defaultParallelism
+        self._log_bytes = 0
 
     def close(self) -> None:
         """Let go of what the executors keep."""
@@ -120,7 +122,8 @@ class SparkTasks:
             count(file_bytes, 0)
             return result
 
-        return self._context.parallelize(paths, len(paths)).map(look).collect()
+        slices = self._slices(len(paths), file_bytes * len(paths))
+        return self._context.parallelize(paths, slices).map(look).collect()
 
     def scan(
         self, splits: Sequence[Split], context: VerifyContext, *, exact: bool
@@ -139,11 +142,12 @@ class SparkTasks:
                     yield item
                 count(split.end - split.start, 0)
 
-        scanned = self._context.parallelize(splits, len(splits)).mapPartitions(scan)
+        slices = self._slices(len(splits), log_bytes)
+        scanned = self._context.parallelize(splits, slices).mapPartitions(scan)
         if context.has_queues:
             scanned = scanned.persist(StorageLevel.DISK_ONLY)
             self._scanned.append(scanned)
-            self._partitions = max(self._partitions, len(splits) // SPLITS_PER_PARTITION)
+            self._log_bytes += log_bytes
         return scanned.mapPartitions(_stretches).collect()
 
     def compare_queues(
@@ -164,7 +168,8 @@ class SparkTasks:
         def compare(keyed: Iterable[tuple[QueueOrderKey, QueueRow]]) -> Iterator[QueueResult]:
             yield compare_queues(_rows(keyed, count), shared.value, log_end)
 
-        partitions = min(self._partitions, PARTITIONS_MAX)
+        cores = self._context.defaultParallelism
+        partitions = max(cores, self._log_bytes // LOG_BYTES_PER_PARTITION)
         given = self._context.parallelize(rows, partitions).map(lambda row: (row.order, row))
         read = [scanned.mapPartitions(counting) for scanned in self._scanned]
         return (
@@ -173,6 +178,11 @@ class SparkTasks:
             .mapPartitions(compare)
             .collect()
         )
+
+    def _slices(self, count: int, total_bytes: int) -> int:
+        """Return how many tasks so many pieces make: small ones share a task."""
+        wanted = max(TASKS_PER_CORE * self._context.defaultParallelism, total_bytes // SPLIT_BYTES)
+        return min(count, wanted)
 
     def _counter(self, name: str, total_bytes: int) -> "_Count":
         stage = self._progress.stage(name, total_bytes) if self._progress is not None else None

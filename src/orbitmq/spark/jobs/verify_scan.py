@@ -120,11 +120,11 @@ class _SplitScan:
             index = context.open_index(split.start, split.limit)
             self._index = IndexComparison(index, lag_from=context.index_from)
         self._open: _Open | None = None
-        self._stretches = 0
+        self._room = STRETCHES_MAX
 
     def run(self) -> Iterator[Scanned]:
         position = self._start if self._start == 0 else self._find(self._start)
-        while 0 <= position < self._end and self._stretches < STRETCHES_MAX:
+        while 0 <= position < self._end and self._room:
             found = self._scan(position, self._end, self._options)
             yield from self._take(found.rows)
             position = found.stop_at
@@ -170,7 +170,7 @@ class _SplitScan:
 
     def _take(self, rows: Rows) -> Iterator[Scanned]:
         """Add good records, in new stretches where the driver has to judge."""
-        if not len(rows):
+        if not len(rows) or not self._room:
             return
         torn = self._torn(rows)
         starts = self._starts(rows) | torn
@@ -179,6 +179,8 @@ class _SplitScan:
         for first, last in pairwise(edges):
             if starts[first]:
                 yield from self._close()
+            if not self._room:
+                return
             if not torn[first]:
                 yield from self._extend(rows[first:last])
 
@@ -205,7 +207,6 @@ class _SplitScan:
         if self._open is None:
             wrong = bool(rows["marks"][0] & Mark.OFFSET_WRONG)
             self._open = _Open(start, start, 0, wrong)
-            self._stretches += 1
         opened, chunk = self._open, Chunk(self._data, rows)
         opened.add(rows)
         opened.facts = opened.facts.plus(record_facts(chunk))
@@ -224,3 +225,4 @@ class _SplitScan:
                 yield StretchRow(self._open.start, row)
         yield self._open.closed()
         self._open = None
+        self._room -= 1

@@ -12,6 +12,7 @@ from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import Kernels
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher
+from orbitmq.store.handover import taken_over
 from orbitmq.store.index.index_files import IndexFiles
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
@@ -41,7 +42,7 @@ def config_of(root: Path, settings: Mapping[str, str] | None) -> StoreConfig:
 @contextmanager
 def locked(layout: StoreLayout, disk: Disk) -> Iterator[None]:
     """Have a store to oneself. StoreLockedError: a broker or another tool has it open."""
-    with StoreLock(disk, layout.lock, abort=layout.abort):
+    with StoreLock(disk, layout.lock, abort=layout.abort), taken_over(layout.root, disk):
         yield
 
 

@@ -181,15 +181,16 @@ class _Walk:
         """Cut a chunk before bytes of an earlier life of the segment; return where they start.
 
         They can only be told from a clock that was set back by their queue offsets: those a living
-        log does not use twice.
+        log does not use twice. (Records without a unit all have queue offset 0, so they tell nothing.)
         """
         rows = chunk.rows
         times = rows["store_ms"]
         if not len(rows):
             return chunk, None
         before = self._result.last_store_ms
-        earlier = np.flatnonzero(times < np.concatenate(([before], times[:-1])))
-        for index in earlier.tolist():
+        earlier = times < np.concatenate(([before], times[:-1]))
+        earlier &= rows["marks"] & Mark.NO_UNIT == 0
+        for index in np.flatnonzero(earlier).tolist():
             log_offset = int(rows["log_offset"][index])
             self._counts.advance(log_offset)
             known = self._counts.next_offset(*_queue_of(chunk, rows[index]))

@@ -1,0 +1,99 @@
+"""The pipeline's benchmark still runs and still gets right results; its figures are not looked at here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+BENCH = Path(__file__).parents[2] / "bench"
+SCRIPT = BENCH / "bench_spark.py"
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_the_pipeline_runs_in_its_smallest_size(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    options = ["--size", "smoke", "--without-java", "--without-kafka", "--directory", str(tmp_path)]
+
+    ended = subprocess.run(
+        [
+            sys.executable,
+            str(SCRIPT),
+            *options,
+            "--json",
+            str(figures),
+            "--only",
+            "rebuild",
+            "read",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    lines = json.loads(figures.read_text())["lines"]
+    assert all(line["ours"] > 0 for line in lines)
+    beside = [line["what"] for line in lines if line["java"]]
+    assert len(beside) == 6  # twice one process, four queries over Parquet
+    assert not [path for path in tmp_path.iterdir() if path != figures]
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Import the benchmark's modules as its programs do."""
+    monkeypatch.syspath_prepend(str(BENCH))
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_wrong_answer_of_any_side_ends_the_benchmark(tmp_path: Path) -> None:
+    import spark_log
+    import spark_parts
+
+    log = spark_log.Log(tmp_path, 300)
+    right = {
+        "counts": dict(log.counts),
+        "sums": dict(log.sums),
+        "parquet_sums": dict(log.sums),
+        "found": [log.place(7), log.place(299)],
+    }
+    wrong = [
+        {"counts": {**log.counts, "Bench00000 Tag0": 0}},
+        {"sums": {**log.sums, "bodies": log.sums["bodies"] + 1}},
+        {"parquet_sums": {**log.sums, "rows": 299}},
+        {"found": [log.place(8)]},
+    ]
+
+    assert spark_parts.check(right | {"read_seconds": 1.0}, log, [0, 7, 299]) == {
+        "read_seconds": 1.0
+    }
+    for part in wrong:
+        with pytest.raises(SystemExit, match="wrong result"):
+            spark_parts.check(part, log, [0, 7])
+
+
+@pytest.mark.usefixtures("modules")
+def test_messages_of_the_log_are_spread_over_all_queues_and_tags(tmp_path: Path) -> None:
+    import spark_log
+
+    log = spark_log.Log(tmp_path, 64 * 4 * 3)
+
+    assert len(log.counts) == 8 * 4
+    assert set(log.counts.values()) == {8 * 3}
+    assert len({log.body(i) for i in range(log.count)}) == log.count
+    assert log.request(65).properties.count(b"\x02") == 3
+
+
+@pytest.mark.usefixtures("modules")
+def test_only_python_below_a_jvm_counts_as_a_worker() -> None:
+    import spark_watch
+
+    names = {1: "init", 10: "python3", 20: "java", 30: "python", 31: "python", 40: "java"}
+    parents = {10: 1, 20: 10, 30: 20, 31: 30, 40: 10}
+
+    found = [pid for pid in names if spark_watch.has_java_above(pid, 10, names, parents)]
+
+    assert found == [30, 31]

@@ -1,0 +1,148 @@
+"""Rules of a check that must not depend on how the log and the queues are cut into pieces."""
+
+from pathlib import Path
+
+import pytest
+
+from golden_stores import damage, settings, unpack
+from orbitmq.files.disk import Disk
+from orbitmq.files.layout import StoreLayout
+from orbitmq.files.positioned import FileCache
+from orbitmq.format.cq_unit import UNIT
+from orbitmq.format.kernels import plain
+from orbitmq.store.offline.check import check_store
+from orbitmq.store.offline.check_index import IndexTally
+from orbitmq.store.offline.expected_units import QueueOrder
+from orbitmq.store.offline.findings import FINDINGS_PER_KIND_MAX, Findings, Kind
+from orbitmq.store.offline.index_chains import check_index_file
+from orbitmq.store.offline.unit_compare import UnitComparison
+
+
+def test_findings_come_by_kind_and_place_in_whatever_order_they_were_found() -> None:
+    findings = Findings()
+    findings.add(Kind.INDEX, "i", 4, "x")
+    findings.add(Kind.QUEUE, "q", 9, "x")
+    findings.add(Kind.QUEUE, "q", 5, "x")
+    findings.add(Kind.FILE, "z", 0, "x")
+
+    assert [(found.kind, found.position) for found in findings] == [
+        (Kind.FILE, 0),
+        (Kind.QUEUE, 5),
+        (Kind.QUEUE, 9),
+        (Kind.INDEX, 4),
+    ]
+
+
+def test_merged_findings_are_those_of_one_look() -> None:
+    whole, merged = Findings(), Findings()
+    parts = [Findings() for _ in range(3)]
+    for number in reversed(range(5 * FINDINGS_PER_KIND_MAX)):
+        whole.add(Kind.QUEUE, "f", number, "wrong")
+        parts[number % 3].add(Kind.QUEUE, "f", number, "wrong")
+    for part in parts:
+        merged.merge(part)
+
+    assert list(merged) == list(whole)
+    assert [found.position for found in merged] == list(range(FINDINGS_PER_KIND_MAX))
+    assert merged.left_out == whole.left_out == {Kind.QUEUE: 4 * FINDINGS_PER_KIND_MAX}
+    assert len(merged) == FINDINGS_PER_KIND_MAX
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7, 40])
+def test_a_run_that_repeats_offsets_is_noted_once_however_it_is_cut(cut: int) -> None:
+    order = QueueOrder()
+    assert order.take(100, 20) == (0, None)
+
+    taken = [order.take(first, min(cut, 130 - first)) for first in range(90, 130, cut)]
+
+    assert [odd for _, odd in taken if odd] == [
+        "queue offset 90 is that of an earlier record of its queue"
+    ]
+    assert sum(repeated for repeated, _ in taken) == 30
+    assert (order.first, order.next) == (100, 130)
+
+
+def test_a_gap_in_queue_offsets_is_noted() -> None:
+    order = QueueOrder()
+    order.take(0, 5)
+
+    assert order.take(8, 2) == (0, "queue offsets 5 to 7 have no record")
+    assert order.take(10, 2) == (0, None)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100])
+def test_wrong_units_that_follow_one_another_make_one_finding_per_file(
+    cut: int, tmp_path: Path
+) -> None:
+    layout = StoreLayout(tmp_path, cq_file_bytes=50 * 20)
+    units = [UNIT.pack(1000 * number, 100, 0) for number in range(100)]
+    stored = [UNIT.pack(1000 * number + 1, 100, 0) for number in range(50)]
+    directory = tmp_path / "consumequeue" / "T" / "0"
+    directory.mkdir(parents=True)
+    (directory / f"{0:020d}").write_bytes(b"".join(stored))
+    (directory / f"{1000:020d}").write_bytes(bytes(1000))
+    findings = Findings()
+
+    with FileCache(Disk(), writable=False) as files:
+        comparison = UnitComparison(layout, files, plain(), lag_from=99_000)
+        for first in range(0, 100, cut):
+            data = b"".join(units[first : first + cut])
+            comparison.compare(("T", 0), first, data, findings)
+        comparison.finish(findings)
+
+    assert [found.cause for found in findings] == [
+        "T/0: units 0 to 49: points at log offset 1, the message lies at 0",
+        "T/0: units 50 to 98: missing, the message lies at log offset 50000",
+    ]
+    assert comparison.lagging == 1
+
+
+def test_tallies_of_the_index_add_up() -> None:
+    tally = IndexTally()
+    for first, item in ((900, 12), (500, 40), (700, 3)):
+        part = IndexTally(lagging=1)
+        part.add_missing(2, first)
+        part.add_entries(0, "fault", item, 2)
+        tally.merge(part)
+    tally.merge(IndexTally())
+
+    assert (tally.lagging, tally.missing, tally.first_missing) == (3, 6, 500)
+    assert tally.entries == {(0, "fault"): (3, 6)}
+
+
+def test_records_behind_a_lost_blank_are_compared_too(tmp_path: Path) -> None:
+    root = damage(unpack("crashed", tmp_path), "blank-lost")
+    assert [f.kind for f in check_store(root, settings("crashed")).findings] == [Kind.BLANK]
+    for path in root.glob("consumequeue/*/*/*"):  # the last message lies behind the blank
+        data = path.read_bytes()
+        at = data.find((1703936).to_bytes(8, "big"))
+        if at >= 0:
+            path.write_bytes(data[: at + 8] + b"\0\0\0\1" + data[at + 12 :])
+
+    found = check_store(root, settings("crashed")).findings
+
+    assert [finding.kind for finding in found] == [Kind.BLANK, Kind.QUEUE]
+
+
+def test_an_index_file_that_is_being_written_gets_a_second_look(tmp_path: Path) -> None:
+    root = unpack("mixed", tmp_path)
+    path = sorted((root / "index").iterdir())[2]
+    whole = path.read_bytes()
+    torn = bytearray(whole)
+    torn[40:60] = bytes(20)  # slots that were not written yet
+    path.write_bytes(torn)
+    layout = StoreLayout(root, index_slots=500, index_items=400)
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        path.write_bytes(whole)
+
+    file, findings = check_index_file(path, layout, plain(), live=True, sleep=wait)
+
+    assert file is not None
+    assert len(findings) == 0
+    assert len(waits) == 1
+    path.write_bytes(torn)
+    assert len(check_index_file(path, layout, plain(), live=False)[1])
+    assert len(check_index_file(path, layout, plain(), live=True, sleep=waits.append)[1])
