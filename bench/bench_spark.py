@@ -26,6 +26,7 @@ from spark_log import Log
 
 SCRIPT = Path(__file__)
 ORBITMQ = Path(sys.executable).with_name("orbitmq")
+ALL_CORES = os.cpu_count() or 1
 COMMAND_SECONDS_MAX = 1_800
 LARGE_BODY_BYTES = 4 * MiB - 4 * KiB  # what a broker takes by default, nearly
 LOOKUPS = 6  # the first warms up
@@ -50,6 +51,7 @@ class Size:
     files: Files = ()
     small_files: Files = (("segment_bytes", 16 * MiB),)
     large_body_bytes: int = LARGE_BODY_BYTES
+    runs: int = 3  # the median counts
 
     def count(self, log_bytes: float, body_bytes: int = 1 * KiB) -> int:
         """Return how many messages make a log of about this size."""
@@ -63,6 +65,7 @@ SMOKE = Size(
     files=(("segment_bytes", 1 * MiB), ("index_slots", 5_000), ("index_items", 4_000)),
     small_files=(("segment_bytes", 1 * MiB),),
     large_body_bytes=256 * KiB,
+    runs=1,
 )
 
 
@@ -78,7 +81,9 @@ class Run:
         self.size, self.directory = size, directory
         self.with_java, self.with_kafka = java, kafka
         self.rows: list[Row] = []
+        self.runs = {"runs": size.runs}
         self._digests: dict[Log, str] = {}
+        self._series: dict[tuple[Log, int], Row] = {}
 
     # Logs
 
@@ -106,14 +111,15 @@ class Run:
         self.rows.append({"part": name, **json.loads(text), **row})
         return row
 
-    def series(self, logs: list[Log], cores: int) -> list[Row]:
-        pairs = [(log, self._digests[log]) for log in logs]
-        found: list[Row] = self.part("series", logs=pairs, warm=self.warm(logs[0]), cores=cores)[
-            "logs"
-        ]
-        for log, row in zip(logs, found, strict=True):
-            _check(row, log)
-        return found
+    def series(self, logs: list[Log], cores: int = ALL_CORES) -> list[Row]:
+        """Return what each log took with so many cores; what was measured before is not measured again."""
+        new = [log for log in logs if (log, cores) not in self._series]
+        if new:
+            pairs = [(log, self._digests[log]) for log in new]
+            work = {"warm": self.warm(new[0]), "cores": cores, **self.runs}
+            for log, row in zip(new, self.part("series", logs=pairs, **work)["logs"], strict=True):
+                self._series[log, cores] = _check(row, log)
+        return [self._series[log, cores] for log in logs]
 
     # Comparisons
 
@@ -124,8 +130,8 @@ class Run:
         java, java_warm = self._java_recovery(log)
         seconds = {name: self._command(name, log) for name in ("spark", "store")}
         ours = megabytes / seconds["spark"]
-        alone = self.part("alone", log=log, warm=warm, digest=self._digests[log])
-        (row,) = self.series([log], 0)
+        alone = self.part("alone", log=log, warm=warm, digest=self._digests[log], **self.runs)
+        (row,) = self.series([log])
         warm_rate = megabytes / row["rebuild_seconds"]
         what = f"rebuild of {megabytes / 1e3:.2g} GB"
         whole, hot = f"{what}, whole command", f"{what}, warm"
@@ -176,7 +182,9 @@ class Run:
         log = self.log()
         numbers = [(j * harness.KEY_STRIDE + 1) % log.count for j in range(LOOKUPS)]
         target = self.directory / "parquet"
-        found = self.part("queries", log=log, warm=self.warm(), target=target, numbers=numbers)
+        found = self.part(
+            "queries", log=log, warm=self.warm(), target=target, numbers=numbers, **self.runs
+        )
         sides = {"Parquet": found["parquet"]}
         if self.with_kafka:
             sides |= self._kafka(log, target, numbers)
@@ -208,10 +216,9 @@ class Run:
     def growth(self) -> list[Line]:
         """Logs of several sizes on all cores; the whole one on one core and on two."""
         logs = [self.log(share) for share in self.size.shares]
-        cores = os.cpu_count() or 1
-        found = self.series(logs, cores)
+        found = self.series(logs)
         one = self.series(logs[-1:], 1)[0]
-        two = found[-1] if cores == 2 else self.series(logs[-1:], 2)[0]
+        two = self.series(logs[-1:], 2)[0]
         lines = []
         for query in ("rebuild", "count", "read"):
             name = f"{query}_seconds"
@@ -243,7 +250,7 @@ class Run:
                 self._made(files),
             ),
         ):
-            (row,) = self.series([log], 0)
+            (row,) = self.series([log])
             for work in ("rebuild", "read"):
                 name, megabytes = f"memory of a worker, {work}, {what}", row[f"{work}_memory"] / 1e6
                 lines.append(Line(name, megabytes, None, "MB", 512, False, "unit"))

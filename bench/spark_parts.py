@@ -23,7 +23,7 @@ from orbitmq.spark.session import make_session
 from orbitmq.store.offline.rebuild import rebuild_store
 from spark_log import Log, require
 
-RUNS = 3
+QUERIES = ["count", "read", "parquet"]
 COLUMNS = "topic string, queue_id int, queue_offset bigint, tags string"
 SCHEMAS = {
     "count": "topic string, tags string",
@@ -39,17 +39,19 @@ def make_log(log: Log) -> Row:
     return {"digest": spark_log.digest(log.root)}
 
 
-def rebuild_alone(log: Log, warm: Log, digest: str) -> Row:
+def rebuild_alone(log: Log, warm: Log, digest: str, runs: int) -> Row:
     """Rebuild with the kernels and no Spark."""
     kernels = compiled()
 
     def once(which: Log) -> None:
         rebuild_store(which.root, which.settings, kernels=kernels)
 
-    return {"rebuild_seconds": _rebuilds(once, log, warm, digest)[0]}
+    return {"rebuild_seconds": _rebuilds(once, log, warm, digest, runs)[0]}
 
 
-def _rebuilds(once: Callable[[Log], Any], log: Log, warm: Log, digest: str) -> tuple[float, Any]:
+def _rebuilds(
+    once: Callable[[Log], Any], log: Log, warm: Log, digest: str, runs: int
+) -> tuple[float, Any]:
     """Rebuild a log some times; return the median seconds and the last report.
 
     The result must be what live dispatch made, byte for byte.
@@ -57,7 +59,7 @@ def _rebuilds(once: Callable[[Log], Any], log: Log, warm: Log, digest: str) -> t
     spark_log.drop_derived(warm.root)
     once(warm)
     spent: list[float] = []
-    for _ in range(RUNS):
+    for _ in range(runs):
         spark_log.drop_derived(log.root)
         start = time.perf_counter()
         made = once(log)
@@ -66,55 +68,55 @@ def _rebuilds(once: Callable[[Log], Any], log: Log, warm: Log, digest: str) -> t
     return statistics.median(spent), made
 
 
-def series(logs: list[tuple[Log, str]], warm: Log, cores: int) -> Row:
+def series(logs: list[tuple[Log, str]], warm: Log, cores: int, runs: int) -> Row:
     """Rebuild and read logs one after the other in one session; per log: times, memory, bytes moved."""
     # The status pages tell what went through the shuffle.
     conf = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
     spark = _session(cores, conf)
     try:
-        return {"logs": [_work_on(spark, log, warm, digest) for log, digest in logs]}
+        return {"logs": [_work_on(spark, log, warm, digest, runs) for log, digest in logs]}
     finally:
         spark.stop()
 
 
-def _work_on(spark: SparkSession, log: Log, warm: Log, digest: str) -> Row:
+def _work_on(spark: SparkSession, log: Log, warm: Log, digest: str, runs: int) -> Row:
     def once(which: Log) -> Any:
         return rebuild(spark, which.root, which.settings)
 
     shuffled = spark_watch.shuffle_bytes(spark)
     with spark_watch.WorkerMemory() as memory:
-        seconds, report = _rebuilds(once, log, warm, digest)
+        seconds, report = _rebuilds(once, log, warm, digest, runs)
     require(report.records == log.count, f"{report.records} of {log.count} records rebuilt")
     # Tasks may hand data over in files of the job as well as through Spark's own shuffle.
-    shuffled = (spark_watch.shuffle_bytes(spark) - shuffled) / RUNS
+    shuffled = (spark_watch.shuffle_bytes(spark) - shuffled) / runs
     row = {"rebuild_seconds": seconds, "stages": report.seconds, "rebuild_memory": memory.largest}
     row["moved_bytes_per_message"] = (shuffled + report.moved_bytes) / log.count
     with spark_watch.WorkerMemory() as memory:
-        row |= read(spark, log, warm, Path(), ["count", "read"])
+        row |= read(spark, log, warm, Path(), ["count", "read"], runs)
     row["read_memory"] = memory.largest
     return row
 
 
-def queries(log: Log, warm: Log, target: str, numbers: list[int]) -> Row:
+def queries(log: Log, warm: Log, target: str, numbers: list[int], runs: int) -> Row:
     """Ask our source, then Parquet with the rows that ours wrote, the same queries."""
-    spark, place = _session(0, {}), Path(target)
+    spark, place = _session("*", {}), Path(target)
     keys = [key(i) for i in numbers]
     try:
-        ours = read(spark, log, warm, place / "rows", ["count", "read", "parquet"])
+        ours = read(spark, log, warm, place / "rows", QUERIES, runs)
         ours["lookup_seconds"], ours["found"] = spark_queries.lookups(
             lambda wanted: _find(spark, log, wanted), keys
         )
-        parquet = _parquet(spark, place, keys)
+        parquet = _parquet(spark, place, keys, runs)
     finally:
         spark.stop()
     return {"ours": check(ours, log, numbers), "parquet": check(parquet, log, numbers)}
 
 
-def _parquet(spark: SparkSession, target: Path, keys: list[str]) -> Row:
+def _parquet(spark: SparkSession, target: Path, keys: list[str], runs: int) -> Row:
     def table(query: str) -> DataFrame:
         return spark.read.parquet(str(target / "rows"))
 
-    row = spark_queries.measure(table, table, target / "copy", ["count", "read", "parquet"])
+    row = spark_queries.measure(table, table, target / "copy", QUERIES, runs)
     row["lookup_seconds"], row["found"] = spark_queries.lookups(
         lambda wanted: spark_queries.find(table("lookup"), wanted), keys
     )
@@ -137,10 +139,16 @@ def check(row: Row, log: Log, numbers: list[int], *, in_order: bool = True) -> R
     return row
 
 
-def read(spark: SparkSession, log: Log, warm: Log, target: Path, asked: list[str]) -> Row:
-    """Ask our source; results that are too large to travel are checked here."""
+def read(
+    spark: SparkSession, log: Log, warm: Log, target: Path, asked: list[str], runs: int
+) -> Row:
+    """Ask our source."""
     return spark_queries.measure(
-        lambda query: ours(spark, log, query), lambda query: ours(spark, warm, query), target, asked
+        lambda query: ours(spark, log, query),
+        lambda query: ours(spark, warm, query),
+        target,
+        asked,
+        runs,
     )
 
 
@@ -161,10 +169,9 @@ def _find(spark: SparkSession, log: Log, wanted: str) -> Row:
     return spark_queries.place(rows[0])
 
 
-def _session(cores: int, conf: dict[str, str]) -> SparkSession:
-    master = f"local[{cores or '*'}]"
+def _session(cores: int | str, conf: dict[str, str]) -> SparkSession:
     settings = {"spark.driver.memory": "2g", **conf}
-    return make_session(app="orbitmq-bench", master=master, conf=settings)
+    return make_session(app="orbitmq-bench", master=f"local[{cores}]", conf=settings)
 
 
 PARTS: dict[str, Callable[..., Row]] = {

@@ -40,10 +40,10 @@ def session(app: str, master: str, **conf: str) -> SparkSession:
     return spark
 
 
-def timed(action: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the median seconds of up to three runs, as many as start within a minute; the last result."""
+def timed(action: Callable[[], Any], runs: int) -> tuple[float, Any]:
+    """Return the median seconds of some runs, as many as start within a minute, and the last result."""
     spent: list[float] = []
-    while len(spent) < RUNS and sum(spent) < RUNS_SECONDS_MAX:
+    while len(spent) < runs and sum(spent) < RUNS_SECONDS_MAX:
         start = time.perf_counter()
         result = action()
         spent.append(time.perf_counter() - start)
@@ -88,18 +88,18 @@ def place(row: Any) -> Row:
     return {name: row[name] for name in ("topic", "queue_id", "queue_offset", "tags", "key")}
 
 
-def measure(table: Table, warm: Table, target: Path, queries: list[str]) -> Row:
+def measure(table: Table, warm: Table, target: Path, queries: list[str], runs: int = RUNS) -> Row:
     """Ask a side some queries, each after a warm-up over a smaller table of the same kind."""
     row: Row = {}
     if "count" in queries:
         count_by_tag(warm("count"))
-        row["count_seconds"], row["counts"] = timed(lambda: count_by_tag(table("count")))
+        row["count_seconds"], row["counts"] = timed(lambda: count_by_tag(table("count")), runs)
     if "read" in queries:
         sums(warm("read"))
-        row["read_seconds"], row["sums"] = timed(lambda: sums(table("read")))
+        row["read_seconds"], row["sums"] = timed(lambda: sums(table("read")), runs)
     if "parquet" in queries:
         write_parquet(warm("parquet"), target)
-        row["parquet_seconds"], _ = timed(lambda: write_parquet(table("parquet"), target))
+        row["parquet_seconds"], _ = timed(lambda: write_parquet(table("parquet"), target), runs)
         written = table("parquet").sparkSession.read.parquet(str(target))
         row["parquet_sums"] = sums(written)
     return row

@@ -12,7 +12,7 @@ from typing import Any
 
 from command import ORBITMQ
 
-READY_SECONDS = 120.0
+READY_SECONDS = 300.0
 LINES = 30
 
 

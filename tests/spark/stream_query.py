@@ -8,7 +8,12 @@ import sys
 
 from orbitmq.spark.session import make_session
 
-CONF = {"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "600m"}
+CONF = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.memory": "600m",
+    # It does not live long: a JVM that starts fast is worth more than one that runs fast.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 RUNNING = "running"
 
 

@@ -14,8 +14,8 @@ Row = dict[str, Any]
 def table_reader(**options: object) -> OrbitmqReader:
     """Return the reader of a query, as it is after its way to another process."""
     given = {name: str(value) for name, value in options.items()}
-    reader: OrbitmqReader = OrbitmqSource(options=given).reader(MESSAGE_SCHEMA)  # type: ignore[assignment]
-    return travelled(reader)
+    reader: OrbitmqReader = travelled(OrbitmqSource(options=given).reader(MESSAGE_SCHEMA))
+    return reader
 
 
 def travelled(value: Any) -> Any:

@@ -21,11 +21,11 @@ from orbitmq.store.handover import Handover
 from orbitmq.store.store import MessageStore
 from spark.dispatch_process import job_process
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("ORBITMQ_DISPATCH_KILLS", "2"))
 SETTINGS = {**SMALL_BROKER, "mappedFileSizeCommitLog": str(1 << 20), "dispatch": "spark"}
-CATCH_UP_SECONDS = 180.0
+CATCH_UP_SECONDS = 300.0
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import golden_stores
-from orbitmq.client import Message, Producer
-from orbitmq.spark import lookup
+from orbitmq.client import Admin, Message, Producer
+from orbitmq.spark import lookup, lookup_units
 from orbitmq.spark.metrics import ReadMetrics, read_metrics
 from orbitmq.testing import Broker
 from orbitmq.testing.broker import SMALL_STORE
@@ -19,7 +19,7 @@ from spark.table_world import Row, table_rows
 pytestmark = pytest.mark.spark
 
 DAMAGED = [name for name in golden_stores.torn_variants() if name.startswith(("index", "cq"))]
-SELECTIONS = 25
+SELECTIONS = 12
 
 # Golden stores are small and their messages minutes apart: no margins, small steps.
 SMALL: dict[str, Any] = {"margin_ms": 0, "step_bytes": 4096}
@@ -28,22 +28,19 @@ SMALL: dict[str, Any] = {"margin_ms": 0, "step_bytes": 4096}
 class World:
     """A store, its rows, and the table with and without look-ups."""
 
-    def __init__(self, root: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, config: Path) -> None:
         self._given: dict[str, object] = {"path": root, "config": config}
-        self._patch = monkeypatch
         self.answers = 0
         self.rows = self.scanned()
 
-    def scanned(self, **options: object) -> list[Row]:
+    def scanned(self, **options: str) -> list[Row]:
         """Return what a scan of the whole log finds."""
-        self._patch.setattr(lookup, "places", lambda plan, options: None)
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lookup, "places", lambda plan, options: None)
             return table_rows(**self._given, **options)
-        finally:
-            self._patch.undo()
 
-    def looked_up(self, settings: dict[str, Any], **options: object) -> list[Row]:
-        """Return what is found with look-ups where they help."""
+    def looked_up(self, settings: dict[str, Any], **options: str) -> list[Row]:
+        """Return what is found with look-ups where they help, though the store is small."""
         real = partial(lookup.places, **settings)
 
         def counting(*arguments: Any) -> Any:
@@ -51,11 +48,10 @@ class World:
             self.answers += found is not None
             return found
 
-        self._patch.setattr(lookup, "places", counting)
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lookup, "places", counting)
+            patch.setattr(lookup_units, "SINGLE_BYTES", 0)
             return table_rows(**self._given, **options)
-        finally:
-            self._patch.undo()
 
 
 def random_options(
@@ -97,17 +93,17 @@ def _random_word(rng: random.Random, row: Row) -> dict[str, str]:
 
 @pytest.mark.feature("P2")
 @pytest.mark.parametrize("name", golden_stores.STORES)
-@pytest.mark.parametrize("index_bytes_max", [0, 1 << 30], ids=["by chains", "all entries"])
 def test_look_ups_in_a_store_that_java_wrote_give_the_rows_of_a_scan(
-    name: str, index_bytes_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path
 ) -> None:
     root = golden_stores.unpack(name, tmp_path)
-    world = World(root, golden_stores.GOLDEN / f"{name}.conf", monkeypatch)
+    world = World(root, golden_stores.GOLDEN / f"{name}.conf")
     rng = random.Random(name)
 
     for _ in range(SELECTIONS):
         options = random_options(rng, world.rows)
-        found = world.looked_up(SMALL | {"index_bytes_max": index_bytes_max}, **options)
+        by_chains = {"index_bytes_max": rng.choice([0, 1 << 30])}
+        found = world.looked_up(SMALL | by_chains, **options)
         assert found == world.scanned(**options), options
 
     assert world.answers > SELECTIONS // 2
@@ -116,15 +112,15 @@ def test_look_ups_in_a_store_that_java_wrote_give_the_rows_of_a_scan(
 @pytest.mark.feature("P2")
 @pytest.mark.parametrize("variant", DAMAGED)
 def test_look_ups_through_damaged_files_give_the_rows_of_a_scan(
-    variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variant: str, tmp_path: Path
 ) -> None:
     root = golden_stores.damage(golden_stores.unpack("crashed", tmp_path), variant)
-    world = World(root, golden_stores.GOLDEN / "crashed.conf", monkeypatch)
+    world = World(root, golden_stores.GOLDEN / "crashed.conf")
     rng = random.Random(variant)
     # What a unit says of its tag is believed, as every broker does.
     with_tags = "tag" not in variant
 
-    for _ in range(SELECTIONS):
+    for _ in range(SELECTIONS // 2):
         options = random_options(rng, world.rows, with_tags=with_tags)
         assert world.looked_up(SMALL, **options) == world.scanned(**options), options
 
@@ -138,12 +134,12 @@ def damaged_key(variant: str) -> dict[str, str]:
 @pytest.mark.parametrize("variant", [name for name in DAMAGED if name.startswith("index-")])
 @pytest.mark.parametrize("index_bytes_max", [0, 1 << 30], ids=["by chains", "all entries"])
 def test_the_key_whose_chain_is_damaged_is_found(
-    variant: str, index_bytes_max: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    variant: str, index_bytes_max: int, tmp_path: Path
 ) -> None:
     if variant == "index-chain-zero" and not index_bytes_max:
         pytest.skip("a chain that ends early cannot be told from one that ends")
     root = golden_stores.damage(golden_stores.unpack("crashed", tmp_path), variant)
-    world = World(root, golden_stores.GOLDEN / "crashed.conf", monkeypatch)
+    world = World(root, golden_stores.GOLDEN / "crashed.conf")
     options = damaged_key(variant)
 
     found = world.looked_up(SMALL | {"index_bytes_max": index_bytes_max}, **options)
@@ -270,3 +266,25 @@ def test_records_that_are_in_no_index_yet_are_found(
 
         assert len(rows) == 20
         assert rows == table_rows(**options)
+
+
+@pytest.mark.feature("P2")
+def test_a_message_of_a_deleted_topic_is_found_by_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    with Broker(store) as broker, Producer(broker.namesrv, "pg") as producer:
+        for number in range(400):
+            topic = "Gone" if number % 100 == 50 else "Stays"
+            producer.send(Message(topic, b"x", keys=f"k{number % 50}"))
+        broker.wait_dispatched()
+        with Admin(broker.namesrv) as admin:
+            admin.delete_topic("Gone")
+    assert not (store / "consumequeue" / "Gone").exists()
+    options = {"path": store, "config": config_of(tmp_path), "keys": "k0"}
+
+    rows = table_rows(**options)
+    monkeypatch.setattr(lookup, "places", lambda plan, options: None)
+
+    assert sum(row["topic"] == "Gone" for row in rows) == 4
+    assert rows == table_rows(**options)

@@ -1,6 +1,7 @@
 """Reading beside a writer: every query sees a prefix of the log, whole records only."""
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from spark.reading_world import read_rows, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.feature("P1")]
 
-SEGMENT = 256 * 1024
+SEGMENT = 64 * 1024
+MESSAGES_MAX = 10_000  # rolls every 120 messages
 
 
 class Writer:
@@ -34,7 +36,7 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
+        while not self._stopped.is_set() and len(self.offsets) < MESSAGES_MAX:
             request = make_request(len(self.offsets), body_bytes=300)
             self.offsets.append(self._store.append(request).log_offset)
 
@@ -45,7 +47,7 @@ def test_a_read_sees_a_prefix_of_a_growing_log(tmp_path: Path) -> None:
         store.append(make_request(0, body_bytes=300))
         with Writer(store) as writer:
             reads = []
-            while len(writer.offsets) < 3000 or len(reads) < 5:
+            while len(reads) < 5 or len(reads[-1][1]) < 3000:
                 before = len(writer.offsets)
                 rows = read_rows(root, splitBytes=20_000)
                 reads.append((before, rows))
@@ -80,7 +82,7 @@ def test_spark_reads_beside_a_writer(spark: SparkSession, tmp_path: Path) -> Non
         store.append(make_request(0, body_bytes=300))
         with Writer(store) as writer:
             while len(writer.offsets) < 500:
-                pass
+                time.sleep(0.001)
             before = len(writer.offsets)
             frame = spark.read.format("orbitmq").load(str(root))
             found = sorted(row["log_offset"] for row in frame.select("log_offset").collect())

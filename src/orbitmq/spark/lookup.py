@@ -13,27 +13,23 @@ from collections.abc import Iterable
 from typing import Final
 
 from orbitmq.errors import FormatError
-from orbitmq.format.columns import ScanOptions, Stop
 from orbitmq.format.index_file import key_hash
 from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.spark.lookup_index import WHOLE_BYTES_MAX, find_keys
+from orbitmq.spark.lookup_records import record_starts
 from orbitmq.spark.lookup_times import CLOCK_MARGIN_MS, STEP_BYTES, time_stretch
 from orbitmq.spark.lookup_units import Queue, UnitQuery, find_units, list_queues
 from orbitmq.spark.options import OFFSET_MAX, BadRecords, ReadOptions
 from orbitmq.spark.places import Places
-from orbitmq.spark.segment import open_segment
 from orbitmq.spark.splits import LogPlan
-from orbitmq.units import KiB
 
 SHARE_MIN: Final = 4
 """A topic is looked up by its queues if they are at most one in so many: else the log is read anyway."""
 WORDS_MAX: Final = 10_000
 """Keys and ids times topics; for more the log is read."""
 
-SHORT_BYTES: Final = 64 * KiB
-_CHAIN: Final = ScanOptions(check_offset=True, max_rows=1024)
 
 Range = tuple[int, int]
 
@@ -134,42 +130,19 @@ class _Lookup:
         # A user may name any place: only the log tells whether a record starts there.
         ranges += [(offset, offset + 1) for offset in _places_named(options.ids)]
         if queues is not None:
-            unknown = self._of_unknown_topics(queues)
+            # Records of topics that have no queue, as those of deleted topics.
+            unknown = self._find_units(queues, UnitQuery(only_gaps=True))
             if unknown is None:
                 return None
-            ranges += unknown
+            offsets += unknown.offsets
+            ranges += unknown.ranges
         return self._answer(offsets, ranges)
 
     def _records_of(self, stretch: Range) -> list[int] | None:
-        """Return where the records of a short stretch start; None: it is not short, or holds others.
-
-        It starts where the index says that a record does. Without this knowledge a task reads some
-        megabytes before a stretch to find its first record.
-        """
-        start, end = stretch
-        file = next(
-            (file for file in reversed(self._plan.files) if file.base_offset <= start), None
-        )
-        if end - start > SHORT_BYTES or file is None:
-            return None
-        base, segment = file.base_offset, open_segment(str(file.path), file.base_offset)
-        limit = min(len(segment.data), self._plan.end - base)
-        found = self._kernels.scan(segment.data, start - base, limit, base, _CHAIN)
-        starts, sizes = found.rows["log_offset"], found.rows["size"]
-        self._count(int(sizes.sum() - found.rows["body_length"].sum()))
-        if not len(starts):
-            return None
-        known = int(starts[-1] + sizes[-1])
-        if found.stop is Stop.BLANK:
-            known = base + self._plan.layout.segment_bytes
-        inside: list[int] = starts[starts < end].tolist()
-        return inside if known >= end else None
-
-    def _of_unknown_topics(self, queues: list[Queue]) -> list[Range] | None:
-        """Return where records of topics without a queue may lie, as those of deleted topics."""
-        query = UnitQuery(only_gaps=True)
-        found = self._find_units(queues, query)
-        return None if found is None else list(found.ranges)
+        """Return the records of a short stretch that starts where the index has a record."""
+        if stretch[0] == self._start > self._plan.start:
+            return None  # a place that an option names
+        return record_starts(self._plan, *stretch, self._kernels, self._count)
 
     # --- by queue ---
 

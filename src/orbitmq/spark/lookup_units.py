@@ -26,14 +26,17 @@ from orbitmq.format.cq_ext_unit import ADDRESS_MAX
 from orbitmq.format.kernels import Kernels
 from orbitmq.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from orbitmq.spark.lookup_index import OnRead
+from orbitmq.spark.lookup_records import record_starts
 from orbitmq.spark.segment import Segment, open_segment
 from orbitmq.spark.splits import LogPlan, Split, cut
-from orbitmq.units import MiB
+from orbitmq.units import KiB, MiB
 
 QUEUES_MAX: Final = 2048
 """With more queues than this the log is read instead: each costs some reads per window."""
 UNIT_BYTES_MAX: Final = 256 * MiB
 WINDOW_BYTES: Final = 256 * MiB
+SINGLE_BYTES = 16 * KiB
+"""What reading a single record is taken to cost, in bytes of a scan."""
 GAPS_MAX: Final = 16
 """A window with more stretches than this is read whole: to find the first record of each has its cost."""
 
@@ -98,15 +101,17 @@ class Queue:
 
 
 class Found(NamedTuple):
-    """Log offsets of wanted records, and stretches of the log to be read as they are; both ascending."""
+    """Log offsets of records that may be wanted, and stretches of the log to be read as they are."""
 
     log_offsets: list[int]
     record_bytes: int
     stretches: list[tuple[int, int]]
 
     @property
-    def bytes_to_read(self) -> int:
-        return self.record_bytes + sum(end - start for start, end in self.stretches)
+    def cost_bytes(self) -> int:
+        """As much of a scan costs about as much as reading this."""
+        stretches = sum(end - start for start, end in self.stretches)
+        return self.record_bytes + SINGLE_BYTES * len(self.log_offsets) + stretches
 
 
 class _Contradiction(Exception):  # noqa: N818  (never leaves this module)
@@ -151,22 +156,39 @@ def find_units(
     on_read: OnRead,
 ) -> Found | None:
     """Return where the wanted records of [start, end) lie; None: to read the log is cheaper."""
-    offsets: list[int] = []
-    stretches: list[tuple[int, int]] = []
-    record_bytes = unit_bytes = done = 0
+    total = Found([], 0, [])
+    unit_bytes = done = 0
     for split in cut(plan, WINDOW_BYTES, start, end):
         window = _Window(split, queues, query, kernels)
         found = window.find()
         on_read(window.read_bytes)
         unit_bytes += window.read_bytes
-        offsets += found.log_offsets
-        stretches += found.stretches
-        record_bytes += found.record_bytes
+        offsets, stretches = _resolved(found, split, plan, kernels, on_read)
+        total = Found(
+            total.log_offsets + offsets,
+            total.record_bytes + found.record_bytes,
+            total.stretches + stretches,
+        )
         done += split.end - split.start
-        to_read = Found([], record_bytes, stretches).bytes_to_read
-        if unit_bytes > UNIT_BYTES_MAX or to_read > done // 2:
+        if unit_bytes > UNIT_BYTES_MAX or total.cost_bytes > done // 2:
             return None
-    return Found(offsets, record_bytes, stretches)
+    return total
+
+
+def _resolved(
+    found: Found, split: Split, plan: LogPlan, kernels: Kernels, on_read: OnRead
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return offsets and stretches; of a short stretch, where its records start."""
+    offsets, stretches = list(found.log_offsets), []
+    for start, end in found.stretches:
+        # Where a unit's record ends and a gap begins, another one starts.
+        is_known = start > split.start
+        records = record_starts(plan, start, end, kernels, on_read) if is_known else None
+        if records is None:
+            stretches.append((start, end))
+        else:
+            offsets += records
+    return offsets, stretches
 
 
 class _Window:

@@ -26,6 +26,12 @@ body            | binary             | body                      | null with inc
 error           | string             |                           | null if good; with badRecords=keep
                 |                    |                           | what is wrong with this place of the log
 
+Every record of the log is a row, but for fillers, which stand where a damaged one was. Half messages and
+rollbacks are rows too (bits 0x4 and 0xC of sys_flag, topic RMQ_SYS_TRANS_HALF_TOPIC); an inner batch is one
+row, with the queue offset of its first message, its number in the property INNER_NUM and its body as the
+producer packed it. A time outside of the years 1 to 9999 is null; bytes that are no UTF-8 are shown as
+U+FFFD. A row of a bad place has `log_offset`, `size` and `error`, the rest is null.
+
 A reader that is given a schema of its own (`.schema("topic string, tags string")`) makes these columns
 only: Spark itself does not tell a Python source which columns a query needs.
 """

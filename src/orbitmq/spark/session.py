@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from orbitmq.errors import SparkSetupError
+from orbitmq.spark import daemon
 from orbitmq.spark.cache_files import cached_file
 from orbitmq.spark.java import find_java
 from orbitmq.spark.package import (
@@ -40,7 +41,6 @@ ON_THIS_MACHINE: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
-DAEMON: Final = "orbitmq.spark.daemon"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit in the programs that it starts: the JVM is there already."""
 _LOG_FILE: Final = """\
@@ -134,7 +134,7 @@ def _settings(master: str | None, given: dict[str, str]) -> dict[str, str]:
         if is_local(master) or "//127.0.0.1:" in master or "//localhost:" in master:
             settings |= ON_THIS_MACHINE
         if is_local(master) or check_setting(given.get(PACKAGE_SETTING, SEND)) == INSTALLED:
-            settings["spark.python.daemon.module"] = DAEMON
+            settings["spark.python.daemon.module"] = daemon.__name__
     return settings | given
 
 

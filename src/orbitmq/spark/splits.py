@@ -6,7 +6,7 @@ the same for every task: a broker that appends meanwhile does not change what a 
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,6 +26,7 @@ from orbitmq.spark.segment import Segment, open_segment
 from orbitmq.units import MiB
 
 SPLIT_BYTES: Final = 64 * MiB
+LISTINGS_MAX: Final = 5
 WRITING_MS_MAX: Final = 200
 """So long a writer may take between two bytes of a record."""
 
@@ -70,7 +71,7 @@ class LogPlan:
 def plan_log(root: Path, settings: Mapping[str, str] | None = None) -> LogPlan:
     """Look at a store's log. NotAStoreError: there is none. `settings` are RocketMQ's keys."""
     layout = guess_layout(root, settings, index_needed=False)
-    files = [file for file in list_segments(layout.commit_log_directories) if file.length]
+    files = _list_files(layout)
     if not files:
         return LogPlan(layout, (), 0, 0)
     last = _last_with_records(files)
@@ -168,6 +169,22 @@ def _vouched_offset(layout: StoreLayout) -> int:
     return extension.dispatched_offset if extension is not None else -1
 
 
+def _list_files(layout: StoreLayout) -> list[SegmentFile]:
+    """Return the segments that have bytes.
+
+    A listing can miss a file that is made meanwhile and show one made after it. A gap that is there again
+    a moment later is one.
+    """
+    files: list[SegmentFile] = []
+    for _ in range(LISTINGS_MAX):
+        before = files
+        files = [file for file in list_segments(layout.commit_log_directories) if file.length]
+        if files == before or next(_missing(files), None) is None:
+            break
+        time.sleep(0.005)
+    return files
+
+
 def _last_with_records(files: list[SegmentFile]) -> int:
     """Return the index of the last segment that was written to; later ones were made ahead."""
     for number in range(len(files) - 1, 0, -1):
@@ -179,13 +196,16 @@ def _last_with_records(files: list[SegmentFile]) -> int:
 
 def _gaps(files: tuple[SegmentFile, ...], segment_bytes: int) -> list[Gap]:
     """Return what is missing between the first segment and the last one."""
-    gaps: list[Gap] = []
-    for file, following in itertools.pairwise(files):
-        have = file.base_offset + file.length
-        if have < following.base_offset:
-            gaps.append(Gap(str(file.path), have, following.base_offset))
+    gaps = list(_missing(files))
     if any(file.base_offset % segment_bytes for file in files):
         what = f"its segments do not lie {segment_bytes} bytes apart"
         step = "Give the broker's own settings (option `config`, a broker.conf)."
         raise NotAStoreError(files[0].path.parent, what, step)
     return gaps
+
+
+def _missing(files: Sequence[SegmentFile]) -> Iterator[Gap]:
+    for file, following in itertools.pairwise(files):
+        have = file.base_offset + file.length
+        if have < following.base_offset:
+            yield Gap(str(file.path), have, following.base_offset)
