@@ -14,21 +14,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import harness
 import spark_log
-from harness import Line, Row, run_java, run_part
-from orbitmq.units import KiB, MiB
+from harness import Line, Row, run_java, run_part, scratch
+from orbitmq.units import MiB
 from spark_log import Log
+from spark_sizes import SMOKE, Size, full_size
 
 SCRIPT = Path(__file__)
 ORBITMQ = Path(sys.executable).with_name("orbitmq")
 ALL_CORES = os.cpu_count() or 1
 COMMAND_SECONDS_MAX = 1_800
-LARGE_BODY_BYTES = 4 * MiB - 4 * KiB  # what a broker takes by default, nearly
 LOOKUPS = 6  # the first warms up
 GOALS = {"count": 10.0, "read": 3.0, "parquet": 3.0, "lookup": 50.0}  # against the Kafka connector
 PARQUET_GOALS = {"count": 0.5}
@@ -38,40 +38,6 @@ NAMES = {
     "parquet": "full read, written to Parquet",
     "lookup": "look up one key",
 }
-Files = tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much work a run does."""
-
-    log_bytes: int
-    warm_bytes: int
-    shares: tuple[int, ...]  # growth: the log's size divided by these
-    files: Files = ()
-    small_files: Files = (("segment_bytes", 16 * MiB),)
-    large_body_bytes: int = LARGE_BODY_BYTES
-    runs: int = 3  # the median counts
-
-    def count(self, log_bytes: float, body_bytes: int = 1 * KiB) -> int:
-        """Return how many messages make a log of about this size."""
-        return max(1, round(log_bytes / (spark_log.RECORD_BYTES - 1 * KiB + body_bytes)))
-
-
-SMOKE = Size(
-    log_bytes=4_000_000,
-    warm_bytes=500_000,
-    shares=(2, 1),
-    files=(("segment_bytes", 1 * MiB), ("index_slots", 5_000), ("index_items", 4_000)),
-    small_files=(("segment_bytes", 1 * MiB),),
-    large_body_bytes=256 * KiB,
-    runs=1,
-)
-
-
-def full_size(gigabytes: float) -> Size:
-    log_bytes = round(gigabytes * 1e9)
-    return Size(log_bytes, max(log_bytes // 20, 20_000_000), shares=(8, 4, 2, 1))
 
 
 class Run:
@@ -181,13 +147,12 @@ class Run:
         """The same queries by our source, over Parquet and through the Kafka connector."""
         log = self.log()
         numbers = [(j * harness.KEY_STRIDE + 1) % log.count for j in range(LOOKUPS)]
-        target = self.directory / "parquet"
-        found = self.part(
-            "queries", log=log, warm=self.warm(), target=target, numbers=numbers, **self.runs
-        )
-        sides = {"Parquet": found["parquet"]}
-        if self.with_kafka:
-            sides |= self._kafka(log, target, numbers)
+        with scratch(self.directory, "read") as place:
+            work = {"target": place, "numbers": numbers, **self.runs}
+            found = self.part("queries", log=log, warm=self.warm(), **work)
+            sides = {"Parquet": found["parquet"]}
+            if self.with_kafka:
+                sides |= self._kafka(log, place, numbers)
         lines = []
         for side, row in sides.items():
             goals = PARQUET_GOALS if side == "Parquet" else GOALS
@@ -195,16 +160,16 @@ class Run:
                 lines.append(_query_line(query, side, log, found["ours"], row, goals.get(query)))
         return lines
 
-    def _kafka(self, log: Log, parquet: Path, numbers: list[int]) -> dict[str, Row]:
+    def _kafka(self, log: Log, place: Path, numbers: list[int]) -> dict[str, Row]:
         """Return the connector's times, as it comes and with larger fetches."""
         import kafka_side
 
         keys = ",".join(harness.key(i) for i in numbers)
-        work = {"keys": keys, "queries": ",".join(NAMES), "target": self.directory / "from-kafka"}
+        work = {"keys": keys, "queries": ",".join(NAMES), "target": place / "copy", **self.runs}
         sides = {}
-        with kafka_side.kafka_running(self.directory / "kafka") as address:
+        with kafka_side.kafka_running(place / "kafka") as address:
             say("  loading Kafka")
-            loaded = kafka_side.run_reader("load", address, parquet=parquet / "rows")
+            loaded = kafka_side.run_reader("load", address, parquet=place / "rows")
             spark_log.require(loaded["rows"] == log.count, f"{loaded} rows loaded into Kafka")
             for tuned, side in enumerate(("Kafka connector", "Kafka connector, larger fetches")):
                 say(f"  {side}")
@@ -292,7 +257,9 @@ def say(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--gigabytes", type=float, default=4.0, help="of the log; disk: six times")
+    parser.add_argument(
+        "--gigabytes", type=float, default=4.0, help="of the log; disk: seven times"
+    )
     parser.add_argument("--size", choices=("full", "smoke"), default="full")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--without-java", action="store_true", help="not RocketMQ's recovery")

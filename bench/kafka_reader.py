@@ -1,7 +1,7 @@
 """Reads a Kafka server with Spark's own connector; run by `kafka_side` in the connector's environment.
 
-    kafka_reader.py load    address=HOST:PORT jars=JAR,... parquet=DIR
-    kafka_reader.py measure address=HOST:PORT jars=JAR,... target=DIR keys=K,... queries=count,... [tuned=1]
+    kafka_reader.py load address=HOST:PORT jars=JAR,... parquet=DIR
+    kafka_reader.py measure address=HOST:PORT jars=JAR,... target=DIR keys=K,... queries=Q,... runs=N tuned=0
 
 A row becomes a record of the topic and partition that it has in the log: its key is the record's key, its
 tag a header. Prints one JSON row.
@@ -76,6 +76,7 @@ def measure(spark: SparkSession, options: dict[str, str]) -> dict[str, object]:
         lambda query: table(spark, address, WARM_TOPIC, settings),
         Path(options["target"]),
         queries,
+        int(options["runs"]),
     )
     if "lookup" in queries:
         everything = table(spark, address, TOPICS, settings)

@@ -13,7 +13,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-RUNS = 3
 RUNS_SECONDS_MAX = 60.0
 
 Row = dict[str, Any]
@@ -88,7 +87,7 @@ def place(row: Any) -> Row:
     return {name: row[name] for name in ("topic", "queue_id", "queue_offset", "tags", "key")}
 
 
-def measure(table: Table, warm: Table, target: Path, queries: list[str], runs: int = RUNS) -> Row:
+def measure(table: Table, warm: Table, target: Path, queries: list[str], runs: int) -> Row:
     """Ask a side some queries, each after a warm-up over a smaller table of the same kind."""
     row: Row = {}
     if "count" in queries:

@@ -199,3 +199,18 @@ def test_short_writes_are_continued(
 
     assert (tmp_path / "file").read_bytes() == b"0123456789"
     disk.close(tmp_path / "file", fd)
+
+
+def test_two_directories_change_places_in_one_step(disk: Disk, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"was-{name}").touch()
+
+    if not disk.exchange(tmp_path / "a", tmp_path / "b"):
+        pytest.skip("this file system cannot")
+
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["was-b"]
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["was-a"]
+    with pytest.raises(StoreIOError) as raised:
+        disk.exchange(tmp_path / "a", tmp_path / "missing")
+    assert is_missing(raised.value)

@@ -21,7 +21,7 @@ from orbitmq.cli.spark_progress import shown_progress
 from orbitmq.spark.jobs.rebuild import RebuildOptions, rebuild
 from orbitmq.spark.jobs.rebuild_build import Hook
 
-SPLIT_BYTES = 50_000
+SPLIT_BYTES = 500_000
 LINGER_SECONDS = 30
 
 

@@ -15,8 +15,13 @@ from pyspark.sql import SparkSession
 from command import run
 from dispatch_job import filled_files, live_files_of_log
 from orbitmq.client import Admin, Consumer, Message, Producer
-from orbitmq.errors import NotAStoreError, StoreError, StoreLockedError
-from orbitmq.spark.jobs.dispatch import DispatchJob, DispatchOptions, DispatchProgress
+from orbitmq.errors import JobFailedError, NotAStoreError, StoreError, StoreLockedError
+from orbitmq.spark.jobs.dispatch import (
+    RETRIES,
+    DispatchJob,
+    DispatchOptions,
+    DispatchProgress,
+)
 from orbitmq.store.config import DispatchMode, StoreConfig
 from orbitmq.store.handover import Handover
 from orbitmq.store.store import MessageStore
@@ -186,6 +191,34 @@ def test_the_job_ends_with_a_sentence_when_the_broker_dispatches_itself(
         f"{config.root}: the broker of this store dispatches itself, or never ran. "
         "Start it with `orbitmq broker run --dispatch spark`."
     ]
+
+
+@pytest.mark.parametrize("failures", [1, 100], ids=["once", "always"])
+def test_a_query_that_spark_ends_is_tried_again_a_few_times(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    config = config_of(tmp_path / "store")
+    calls = Counter[str]()
+    real = DispatchJob._dispatch
+
+    def failing(job: DispatchJob, writer: object, frame: object) -> None:
+        calls["batch"] += 1
+        if calls["batch"] <= failures:
+            raise RuntimeError("a worker is gone")
+        real(job, writer, frame)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DispatchJob, "_dispatch", failing)
+    with MessageStore.open(config) as store:
+        store.append_many([make_request(n) for n in range(8)])
+        job = DispatchJob(spark, config.root, DispatchOptions(once=True))
+        if failures == 1:
+            assert job.run().behind_bytes == 0
+            assert store.wait_dispatched(timeout=20)
+        else:
+            with pytest.raises(JobFailedError, match="a worker is gone"):
+                job.run()
+            assert calls["batch"] == RETRIES + 1
+            assert store.dispatched_offset == 0
 
 
 def test_what_cannot_work_is_refused_in_a_sentence(spark: SparkSession, tmp_path: Path) -> None:

@@ -64,7 +64,10 @@ def test_a_wrong_java_is_a_problem_and_spark_is_not_started(tmp_path: Path):
 def test_a_wrong_java_ends_a_command_with_one_sentence(tmp_path: Path):
     store = golden_stores.unpack("mixed", tmp_path)
 
-    done = command.run("spark", "verify", store, JAVA_HOME=str(tmp_path / "no-java"))
+    config = golden_stores.GOLDEN / "mixed.conf"
+
+    no_java = str(tmp_path / "no-java")
+    done = command.run("spark", "verify", store, "--config", config, JAVA_HOME=no_java)
 
     assert done.returncode == 2
     assert done.stderr.startswith(f"orbitmq: JAVA_HOME is {tmp_path}")

@@ -131,7 +131,7 @@ def filters(draw: st.DrawFn) -> Filter:
     return Not(found) if draw(st.booleans()) else found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(given_filters=st.lists(filters(), min_size=1, max_size=4))
 def test_rows_are_those_that_spark_would_keep(given_filters: list[Filter]) -> None:
     found = table(_store(), badRecords="keep")
@@ -145,7 +145,7 @@ def test_rows_are_those_that_spark_would_keep(given_filters: list[Filter]) -> No
     assert all(_truth(one, row) for row in rows for one in given_filters if one not in left)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(given_filters=st.lists(filters(), min_size=1, max_size=4))
 def test_look_ups_find_the_same_rows(given_filters: list[Filter]) -> None:
     found = table(_store(), badRecords="skip")

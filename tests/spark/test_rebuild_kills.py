@@ -25,7 +25,7 @@ from spark.rebuild_world import (
     rebuild_here,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash]
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
 
 STORE = "timer"
 DRIVER = Path(__file__).with_name("rebuild_driver.py")

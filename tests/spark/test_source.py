@@ -112,7 +112,7 @@ def test_filters_give_the_same_rows_with_and_without_push_down(
     spark: SparkSession, mixed: Path, tmp_path: Path
 ) -> None:
     where = (
-        "topic = 'GoldAa' and queue_id in (1, 2) and tags like 'Aa%' and log_offset > 65536"
+        "topic = 'GoldAa' and queue_id in (1, 2) and tags like 'Aa%' and log_offset between 65536 and 700000"
         " and store_time >= timestamp'2026-11-15 00:00:00' and array_size(keys) >= 0"
     )
     found, plans, read = {}, {}, {}

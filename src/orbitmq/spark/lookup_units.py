@@ -41,10 +41,7 @@ GAPS_MAX: Final = 16
 """A window with more stretches than this is read whole: to find the first record of each has its cost."""
 
 _BEHIND_ALL: Final = 2**63 - 1
-_DTYPES: Final = {
-    QueueKind.SIMPLE: cq_unit.UNIT_DTYPE,
-    QueueKind.BATCH: batch_unit.UNIT_DTYPE,
-}
+_DTYPES: Final = {QueueKind.SIMPLE: cq_unit.UNIT_DTYPE, QueueKind.BATCH: batch_unit.UNIT_DTYPE}
 
 Units = npt.NDArray[np.void]  # of cq_unit.UNIT_DTYPE or batch_unit.UNIT_DTYPE
 Flags = npt.NDArray[np.bool_]
@@ -114,8 +111,8 @@ class Found(NamedTuple):
         return self.record_bytes + SINGLE_BYTES * len(self.log_offsets) + stretches
 
 
-class _Contradiction(Exception):  # noqa: N818  (never leaves this module)
-    """Units that cannot all be right."""
+class _Contradiction(Exception):  # noqa: N818
+    """Units that cannot all be right; never leaves this module."""
 
 
 class _Cover(NamedTuple):
@@ -205,16 +202,17 @@ class _Window:
     def find(self) -> Found:
         """Return what to read of the window."""
         split = self._split
+        whole = Found([], 0, [(split.start, split.end)])
         try:
             cover = self._cover()
         except _Contradiction:
-            return Found([], 0, [(split.start, split.end)])
+            return whole
         gaps = self._gaps(cover)
         if len(gaps) > GAPS_MAX:
-            return Found([], 0, [(split.start, split.end)])
+            return whole
         wanted = cover.wanted & (cover.starts >= split.start)
-        starts, ends = cover.starts[wanted], cover.ends[wanted]
-        return Found(starts.tolist(), int((ends - starts).sum()), gaps)
+        starts = cover.starts[wanted]
+        return Found(starts.tolist(), int((cover.ends[wanted] - starts).sum()), gaps)
 
     def _cover(self) -> _Cover:
         """Return all units of the window in log order. _Contradiction: two of them overlap."""
@@ -287,9 +285,9 @@ class _Window:
         """
         if kind is not QueueKind.SIMPLE:
             return False
-        ends = (0, len(units) - 1)
         return all(
-            self._queue_offset_at(int(units[end]["log_offset"])) == first + end for end in ends
+            self._queue_offset_at(int(units[end]["log_offset"])) == first + end
+            for end in (0, len(units) - 1)
         )
 
     def _queue_offset_at(self, log_offset: int) -> int:

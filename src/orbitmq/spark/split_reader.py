@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from orbitmq.format.columns import Rows, ScanOptions, ScanResult, Stop
 from orbitmq.format.kernels import Kernels
 from orbitmq.spark.segment import Segment, open_segment
@@ -86,39 +84,38 @@ class _SplitReader:
         self._on_bad = on_bad
         self._limit = min(split.limit - split.base_offset, len(segment.data))
         self._end = min(split.end - split.base_offset, self._limit)
+        self._found_until = self._limit  # how far a search for records goes
 
     def run(self, back_bytes: int) -> Iterator[LogChunk]:
         start = self._split.start - self._split.base_offset
-        position = self._first_record(start, back_bytes)
+        position = self._first_record(min(start, self._limit), back_bytes)
         while position < self._end:
-            found = self._scan(position, self._options)
-            rows = found.rows
-            inside = int(np.searchsorted(rows["log_offset"], self._split.end))
-            if inside:
-                yield LogChunk(self._segment, rows[:inside])
-            if inside < len(rows) or found.stop in (Stop.BLANK, Stop.END):
+            found = self._scan_up_to(self._end, position, self._options)
+            if len(found.rows):
+                yield LogChunk(self._segment, found.rows)
+                position = found.stop_at
+            elif found.stop in (Stop.BLANK, Stop.END):
                 return
-            position = found.stop_at
-            if found.stop is not Stop.FULL and position < self._end:
+            else:
                 position = self._pass_over(position, found.stop, tell=True)
 
     def _first_record(self, start: int, back_bytes: int) -> int:
         """Return the position of the first record from `start` on, or the limit."""
         position = max(0, start - back_bytes)
+        # A record that starts behind the split is none of its: a long way of zeros is not walked.
+        self._found_until = min(self._limit, self._end + max(back_bytes, BACK_BYTES))
         if position and back_bytes:
             position = self._find(position)
         walking = replace(self._options, check_crc=False, check_property_crc=False)
-        while position < min(start, self._limit):
-            found = self._scan(position, walking)
-            rows = found.rows
-            place = int(np.searchsorted(rows["log_offset"], self._split.start))
-            if place < len(rows):
-                return int(rows["log_offset"][place]) - self._split.base_offset
-            if found.stop in (Stop.BLANK, Stop.END):
+        while position < start:
+            found = self._scan_up_to(start, position, walking)
+            if len(found.rows):
+                position = found.stop_at
+            elif found.stop in (Stop.BLANK, Stop.END):
                 return self._limit
-            position = found.stop_at
-            if found.stop is not Stop.FULL and position < start:
+            else:
                 position = self._pass_over(position, found.stop, tell=False)
+        self._found_until = self._limit
         return position
 
     def _pass_over(self, position: int, stop: Stop, *, tell: bool) -> int:
@@ -136,13 +133,22 @@ class _SplitReader:
             self._on_bad(BadPlace(self._split.path, at, position, behind - position, reason))
         return behind
 
-    def _scan(self, position: int, options: ScanOptions) -> ScanResult:
+    def _scan_up_to(self, end: int, position: int, options: ScanOptions) -> ScanResult:
+        """Return records that start before `end`; without any, why there is none at `position`."""
+        found = self._scan(position, options, end)
+        if len(found.rows) or found.stop is Stop.BLANK:
+            return found
+        # It may only be too long for the range.
+        return self._scan(position, replace(options, max_rows=1))
+
+    def _scan(self, position: int, options: ScanOptions, end: int | None = None) -> ScanResult:
+        limit = self._limit if end is None else end
         return self._kernels.scan(
-            self._segment.data, position, self._limit, self._split.base_offset, options
+            self._segment.data, position, limit, self._split.base_offset, options
         )
 
     def _find(self, position: int) -> int:
         found = self._kernels.find_record(
-            self._segment.data, position, self._limit, self._split.base_offset
+            self._segment.data, position, self._found_until, self._split.base_offset
         )
         return found if found >= 0 else self._limit

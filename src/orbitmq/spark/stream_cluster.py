@@ -1,5 +1,7 @@
-"""ClusterView: what a stream asks a cluster from beside the driver. Which queues there are and how far they
-reach, where a time lies in them, how large their next messages are; and how far the stream's group is.
+"""ClusterView: what a stream or a query asks a cluster from beside the driver.
+
+Which queues there are and how far they reach, where a time lies in them, how large their next messages are;
+and it tells how far a stream's group is.
 
 A broker that does not answer leaves its queues as they are: the others go on. Only the first look needs all
 of them, because a queue that turns up later is read from its first message.

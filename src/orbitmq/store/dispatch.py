@@ -40,6 +40,7 @@ from orbitmq.store.queues.queue_verify import QueueDifference, QueueVerifier, Qu
 log = logging.getLogger(__name__)
 
 _SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+_NEW_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +168,15 @@ class Dispatcher:
         """Return the queue number of each row; queues that were not known are added."""
         rows = chunk.rows
         numbers = self._names.table.resolve(chunk.buffer, rows)
-        unknown = (numbers < 0) & (rows["marks"] & Mark.NO_UNIT == 0)
-        if unknown.any():
-            added: dict[tuple[bytes, int], int] = {}  # a first chunk is full of new queues
-            for row in np.flatnonzero(unknown).tolist():
-                queue = _topic(chunk, row), int(rows["queue_id"][row])
-                if queue not in added:
-                    added[queue] = self._add_queue(*queue)
-                numbers[row] = added[queue]
+        unknown = np.flatnonzero((numbers < 0) & (rows["marks"] & Mark.NO_UNIT == 0))
+        while len(unknown):
+            # A first chunk is full of new queues, but the first rows of it name nearly all of them.
+            some = unknown[:_NEW_ROWS].tolist()
+            named = ((_topic(chunk, row), int(rows["queue_id"][row])) for row in some)
+            for queue in dict.fromkeys(named):
+                self._add_queue(*queue)
+            numbers[unknown] = self._names.table.resolve(chunk.buffer, rows[unknown])
+            unknown = unknown[numbers[unknown] < 0]
         return numbers
 
     def _add_queue(self, topic: bytes, queue_id: int) -> int:

@@ -46,6 +46,8 @@ log = logging.getLogger(__name__)
 BATCH_BYTES: Final = 128 * MiB
 BATCH_BYTES_MIN: Final = 1 * MiB
 SHOW_SECONDS: Final = 1.0
+RETRIES: Final = 3
+"""So often a query that failed is tried again, unless it has dispatched something."""
 
 _LOOK_SECONDS: Final = 0.1
 _CHECKPOINT: Final = "checkpoint-"
@@ -96,6 +98,7 @@ class DispatchJob:
         self._stopping = threading.Event()
         self._times = DispatchTimes()
         self._shown_at = 0.0
+        self._failures = 0  # in a row, without a batch between them
 
     def run(self) -> DispatchProgress:
         """Dispatch until `stop`, or with `once` until all is dispatched; return how far that is."""
@@ -106,12 +109,11 @@ class DispatchJob:
             self._spark.dataSource.register(DispatchSource)
             while True:
                 with DispatchWriter(self._root, compiled()) as writer:
-                    over = self._run_query(writer)
+                    over = self._try_query(writer)
                     progress = self._progress(writer)
                 if over or self._stopping.is_set():
                     self._show(progress)
                     return progress
-                log.info("%s: the store was opened again; going on from there", self._root)
 
     def stop(self) -> None:
         """End after the batch that is under way."""
@@ -123,6 +125,22 @@ class DispatchJob:
             raise StoreError(self._root, what, "Start the broker first: it recovers the store.")
 
     # --- one query ---
+
+    def _try_query(self, writer: DispatchWriter) -> bool:
+        """Run a query; False: start another one. Spark may lose a task or two, and that ends a query."""
+        batches = self._times.batches
+        try:
+            over = self._run_query(writer)
+        except JobFailedError as error:
+            self._failures = 1 if self._times.batches > batches else self._failures + 1
+            if self._failures > RETRIES or self._stopping.is_set():
+                raise
+            log.warning("%s: tried again from log offset %d: %s", self._root, writer.offset, error)
+            self._stopping.wait(self._failures)
+            return False
+        if not over:
+            log.info("%s: the store was opened again; going on from there", self._root)
+        return over
 
     def _run_query(self, writer: DispatchWriter) -> bool:
         """Dispatch until somebody ends it, all is done, or the epoch is over; False: in the last case."""

@@ -1,7 +1,7 @@
 """What a scanned split hands to the tasks that build files: a file beside the store, and facts about it.
 
 The facts go to the driver, a few hundred bytes for each queue; the units and keys themselves go to the
-file, about 20 bytes for a record and 9 for each of its keys, and from there straight to the task that
+file, about 30 bytes for a record and 4 for each of its keys, and from there straight to the task that
 needs them. Every task can reach the store's directory anyway, or it could not read the log.
 """
 

@@ -7,7 +7,7 @@ from orbitmq.format.snapshot import QueueKind as SnapshotKind
 from orbitmq.spark.jobs.queue_runs import QueueResult, QueueRuns
 from orbitmq.spark.jobs.rebuild_plan import ext_units_per_file
 from orbitmq.store.dispatch import Dispatcher
-from orbitmq.store.index.index_load import load_index_files
+from orbitmq.store.index.index_files import FullIndex, IndexFiles
 from orbitmq.store.queues.queue_load import load_states
 
 
@@ -23,7 +23,19 @@ def load_rebuilt(
                 number = dispatcher.queues.find(result.queue.topic, result.queue.queue_id)
                 dispatcher.ext.load_end(number, _ext_end(result.ext_units, layout.ext_file_bytes))
     if dispatcher.index.enabled:
-        load_index_files(dispatcher.index, read_only=True)
+        _load_index(dispatcher.index)
+
+
+def _load_index(index: IndexFiles) -> None:
+    """Take the index files by their headers; nobody will insert into them here."""
+    files = [(name, path, index.read_header(path)) for name, path, _ in index.list_files()]
+    full = [FullIndex(name, path, header) for name, path, header in files if header is not None]
+    current = None
+    if full and full[-1].next_item < index.layout.index_items:
+        last = full.pop()
+        current = index.open_file(last.name)
+        current.start(last.header)
+    index.reset(full, current)
 
 
 def _simple_state(result: QueueResult) -> QueueState:

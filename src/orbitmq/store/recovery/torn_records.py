@@ -35,17 +35,17 @@ def first_torn(buffer: Bytes, rows: Rows, start: int) -> int | None:
 
     `buffer` is a whole segment: sectors are counted from its start.
     """
-    ours = np.flatnonzero(rows["log_offset"] >= start)
-    if not len(ours):
+    first = int(np.searchsorted(rows["log_offset"], start))
+    if first == len(rows):
         return None
-    rows = rows[ours]
+    rows = rows[first:]
     topic_ends = rows["topic_at"] + rows["topic_length"]
     ends = rows["properties_at"] + rows["properties_length"]
     torn = (rows["topic_length"] > 0) & (buffer[topic_ends - 1] == 0)
     torn |= (rows["properties_length"] > 0) & (buffer[ends - 1] == 0)
     torn |= _has_lost_sector(buffer, rows["properties_at"], ends)
     found = np.flatnonzero(torn)
-    return int(ours[found[0]]) if len(found) else None
+    return first + int(found[0]) if len(found) else None
 
 
 def _has_lost_sector(
