@@ -190,8 +190,12 @@ class Run:
             first = logs[0].log_bytes / 1e6 / found[0][name]
             for log, row in zip(logs, found, strict=True):
                 megabytes = log.log_bytes / 1e6
-                what = f"{query}, {megabytes / 1e3:.2g} GB: {logs[0].log_bytes / 1e9:.2g} GB"
-                lines.append(Line(what, megabytes / row[name], first, "MB/s", 1))
+                what, rate = f"{query}, {megabytes / 1e3:.2g} GB", megabytes / row[name]
+                if log is logs[0]:
+                    lines.append(Line(what, rate, unit="MB/s"))
+                    continue
+                what += f": {logs[0].log_bytes / 1e9:.2g} GB"
+                lines.append(Line(what, rate, first, "MB/s", 1))
             rates = [megabytes / row[name] for row in (two, one)]
             lines.append(
                 Line(f"{query}, {megabytes / 1e3:.2g} GB, 2 cores: 1", *rates, "MB/s", 1.7)

@@ -125,19 +125,26 @@ def test_look_ups_through_damaged_files_give_the_rows_of_a_scan(
         assert world.looked_up(SMALL, **options) == world.scanned(**options), options
 
 
+DAMAGED_INDEX = [
+    (name, index_bytes_max)
+    for name in DAMAGED
+    if name.startswith("index-")
+    for index_bytes_max in (0, 1 << 30)
+    # By chains alone, one that ends early cannot be told from one that ends.
+    if index_bytes_max or name != "index-chain-zero"
+]
+
+
 def damaged_key(variant: str) -> dict[str, str]:
     topic, message_id = golden_stores.torn_variant(variant)["query"].split("|")
     return {"topics": topic, "ids": message_id}
 
 
 @pytest.mark.feature("P2")
-@pytest.mark.parametrize("variant", [name for name in DAMAGED if name.startswith("index-")])
-@pytest.mark.parametrize("index_bytes_max", [0, 1 << 30], ids=["by chains", "all entries"])
+@pytest.mark.parametrize(("variant", "index_bytes_max"), DAMAGED_INDEX)
 def test_the_key_whose_chain_is_damaged_is_found(
     variant: str, index_bytes_max: int, tmp_path: Path
 ) -> None:
-    if variant == "index-chain-zero" and not index_bytes_max:
-        pytest.skip("a chain that ends early cannot be told from one that ends")
     root = golden_stores.damage(golden_stores.unpack("crashed", tmp_path), variant)
     world = World(root, golden_stores.GOLDEN / "crashed.conf")
     options = damaged_key(variant)
