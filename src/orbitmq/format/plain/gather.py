@@ -44,7 +44,7 @@ def text_spans(buffer: Bytes, rows: Rows) -> npt.NDArray[np.void]:
 
 
 def property_pairs(buffer: Bytes, rows: Rows) -> Lists:
-    lists = [
+    lists: list[list[tuple[int, ...]]] = [
         [(*name, *value) for name, value in pairs.values()] for pairs in _all_pairs(buffer, rows)
     ]
     return _lists(lists, PAIR)
