@@ -5,7 +5,7 @@
 Each attempt of a task leaves a file `<stage><task>-<attempt>` in the calls' directory. Modes:
   plain     nothing else
   fail      the first attempt of each stage's first task fails
-  linger    the first attempt of each stage's first task takes far longer than the others
+  linger    the first attempt of each stage's first task does not end before a second one has begun
   slow      every task takes a second
 """
 
@@ -22,7 +22,14 @@ from orbitmq.spark.jobs.rebuild import RebuildOptions, rebuild
 from orbitmq.spark.jobs.rebuild_build import Hook
 
 SPLIT_BYTES = 500_000
-LINGER_SECONDS = 30
+LINGER_SECONDS = 60
+
+
+def wait_for_second(call: Path) -> None:
+    deadline = time.monotonic() + LINGER_SECONDS
+    while not call.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(2.0)
 
 
 def make_hook(calls: str, mode: str) -> Hook:
@@ -35,7 +42,7 @@ def make_hook(calls: str, mode: str) -> Hook:
         if mode == "fail" and first:
             raise RuntimeError("this task fails once")
         if mode == "linger" and first:
-            time.sleep(LINGER_SECONDS)
+            wait_for_second(Path(calls, f"{stage}{number}-1"))
         if mode == "slow":
             time.sleep(1.0)
 

@@ -134,7 +134,9 @@ def _start_all(cluster: StandaloneCluster, workers: int, cores: int, memory: str
     for number in range(workers):
         work = cluster.directory / f"work-{number}"
         size = ("--cores", str(cores), "--memory", memory, "--work-dir", str(work))
-        logs.append(cluster.start(WORKER, *here, *size, cluster.master))
+        # Hosts of their own: Spark starts no second attempt of a task on the host of the first.
+        there = ("--host", f"127.0.0.{number + 1}", *here[2:])
+        logs.append(cluster.start(WORKER, *there, *size, cluster.master))
     for log in logs:
         cluster.wait_for(log, r"(Successfully registered with master)")
 

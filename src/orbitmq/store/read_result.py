@@ -19,4 +19,6 @@ class GetResult:
     message_count: int = 0  # an inner batch counts as many as it holds
     total_bytes: int = 0
     suggest_replica: bool = False  # the reader is so far behind that a replica should serve it
-    packed: bytes | None = None  # all records, one after another, where somebody joined them already
+    packed: bytes | None = (
+        None  # all records, one after another, where somebody joined them already
+    )
