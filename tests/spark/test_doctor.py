@@ -48,8 +48,8 @@ def test_workers_without_the_package_are_a_problem_with_the_next_step(
     assert done.returncode == 1, done.stdout + done.stderr
     assert states(done.stdout)["workers"] == "problem"
     workers = json.loads(done.stdout)[-1]
-    assert "orbitmq" in workers["found"]
-    assert "spark doctor" in workers["next_step"] or "PYSPARK_PYTHON" in workers["next_step"]
+    assert workers["found"] == "a tiny job: the Python of the executors has no module orbitmq"
+    assert "docs/SPARK.md" in workers["next_step"]
 
 
 def test_a_wrong_java_is_a_problem_and_spark_is_not_started(tmp_path: Path):
@@ -63,10 +63,9 @@ def test_a_wrong_java_is_a_problem_and_spark_is_not_started(tmp_path: Path):
 
 def test_a_wrong_java_ends_a_command_with_one_sentence(tmp_path: Path):
     store = golden_stores.unpack("mixed", tmp_path)
-
     config = golden_stores.GOLDEN / "mixed.conf"
-
     no_java = str(tmp_path / "no-java")
+
     done = command.run("spark", "verify", store, "--config", config, JAVA_HOME=no_java)
 
     assert done.returncode == 2

@@ -41,7 +41,7 @@ _KNOWN: Final = tuple(
             r"ModuleNotFoundError: No module named '(\w+)",
             SparkSetupError,
             "the Python of the executors has no module {0}",
-            "`orbitmq spark doctor` with the same --master says what is missing (docs/SPARK.md).",
+            "Install it there, or send it along: docs/SPARK.md says how.",
         ),
         (
             r'Cannot run program "([^"]+)"',
