@@ -167,7 +167,7 @@ def test_settings_are_told_as_properties_with_rocketmqs_names_and_defaults(
 
     told = dict(line.split("=", 1) for line in got.body.decode().splitlines())
     wanted = dict(line.split("=", 1) for line in expected.body.decode().splitlines() if line)
-    assert told.keys() - wanted.keys() == {"readOnlyCommitLogStorePaths"}
+    assert told.keys() - wanted.keys() == {"readOnlyCommitLogStorePaths", "dispatch"}
     given = {"namesrvAddr", "bindAddress", "enablePropertyFilter"}  # of that broker only
     sizes = {key for key in told if key.startswith(("mapped", "storePath", "maxHash", "maxIndex"))}
     differing = {key for key in told.keys() & wanted.keys() if told[key] != wanted[key]}

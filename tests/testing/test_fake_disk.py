@@ -33,6 +33,7 @@ def use_everything(disk: Disk, root: Path) -> None:
     disk.close(path, fd)
     disk.rename(path, directory / "other")
     assert (directory / "other").read_bytes()[8000] == 7
+    disk.exchange(directory / "other", directory / "other")
     disk.remove(directory / "other")
     disk.remove_directory(directory)
 

@@ -155,6 +155,10 @@ class FaultyDisk(ForwardingDisk):
         self._check("rename", source)
         super().rename(source, target)
 
+    def exchange(self, first: FilePath, second: FilePath) -> bool:
+        self._check("exchange", first)
+        return super().exchange(first, second)
+
     def remove(self, path: FilePath) -> None:
         self._check("remove", path)
         super().remove(path)

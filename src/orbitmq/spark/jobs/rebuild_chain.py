@@ -104,7 +104,7 @@ def find_end(
 
     CorruptRecordError: the chain ends at a bad place, and the log goes on behind it.
     """
-    if not log.segments or chain.at >= log.max_offset:
+    if not log.segments or chain.at >= log.max_offset or _is_over(log, chain.at):
         return chain.at
     result = WalkResult(chain.at, recent_ms=chain.recent_ms)
     for item in walk(log, chain.at, _walk_options(chain, known_next, log, options), result):
@@ -113,6 +113,16 @@ def find_end(
             raise JobFailedError(what, "Is somebody writing to it? The store is as before.")
         require_tail(item)
     return result.end_offset
+
+
+def _is_over(log: LogView, at: int) -> bool:
+    """Tell whether there are only zeros from here on, as behind every healthy end."""
+    first = log.index_of(at)
+    for number, segment in enumerate(log.segments[first:]):
+        start = at - segment.base_offset if number == 0 else 0
+        if segment.data[start : segment.data_end()].any():
+            return False
+    return True
 
 
 def _walk_options(
