@@ -29,7 +29,6 @@ SCRIPT = Path(__file__)
 ORBITMQ = Path(sys.executable).with_name("orbitmq")
 ALL_CORES = os.cpu_count() or 1
 COMMAND_SECONDS_MAX = 1_800
-LOOKUPS = 6  # the first warms up
 GOALS = {"count": 10.0, "read": 3.0, "parquet": 3.0, "lookup": 50.0}  # against the Kafka connector
 PARQUET_GOALS = {"count": 0.5}
 NAMES = {
@@ -146,7 +145,7 @@ class Run:
     def read(self) -> list[Line]:
         """The same queries by our source, over Parquet and through the Kafka connector."""
         log = self.log()
-        numbers = [(j * harness.KEY_STRIDE + 1) % log.count for j in range(LOOKUPS)]
+        numbers = [(j * harness.KEY_STRIDE + 1) % log.count for j in range(self.size.lookups)]
         with scratch(self.directory, "read") as place:
             work = {"target": place, "numbers": numbers, **self.runs}
             found = self.part("queries", log=log, warm=self.warm(), **work)

@@ -14,6 +14,7 @@ SCRIPT = BENCH / "bench_spark.py"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_benchmark_of_the_pipeline_runs_in_its_smallest_size(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     options = ["--size", "smoke", "--without-java", "--without-kafka", "--directory", str(tmp_path)]

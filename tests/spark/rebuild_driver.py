@@ -18,8 +18,9 @@ from pyspark import TaskContext
 
 from orbitmq.cli.spark_options import open_session
 from orbitmq.cli.spark_progress import shown_progress
-from orbitmq.spark.jobs.rebuild import RebuildOptions, rebuild
+from orbitmq.spark.jobs.rebuild import rebuild
 from orbitmq.spark.jobs.rebuild_build import Hook
+from orbitmq.spark.jobs.rebuild_options import RebuildOptions
 
 SPLIT_BYTES = 500_000
 LINGER_SECONDS = 60

@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 
 from command import run
 from golden_stores import STORES, rows, settings, unpack
-from orbitmq.spark.jobs.rebuild import RebuildOptions, rebuild
+from orbitmq.spark.jobs.rebuild import rebuild
+from orbitmq.spark.jobs.rebuild_options import RebuildOptions
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.check import check_store
 from orbitmq.store.store import MessageStore

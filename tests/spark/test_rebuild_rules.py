@@ -18,11 +18,12 @@ from orbitmq.files.lock import StoreLock
 from orbitmq.spark.jobs.attempt_files import AttemptFiles, Finished, Wanted, settle
 from orbitmq.spark.jobs.pack import PackOptions
 from orbitmq.spark.jobs.parts import SplitFacts
-from orbitmq.spark.jobs.rebuild import RebuildOptions, Scope
 from orbitmq.spark.jobs.rebuild_chain import find_end, join
+from orbitmq.spark.jobs.rebuild_options import RebuildOptions
 from orbitmq.spark.jobs.rebuild_scan import Scan
 from orbitmq.spark.splits import LogPlan, Split, cut
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.offline.exchange import Scope
 from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.store import MessageStore
 from spark.rebuild_world import (

@@ -11,7 +11,7 @@ from orbitmq.cli.spark_options import Conf, Config, Master, OutputForm, Root, op
 from orbitmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orbitmq.spark.jobs.rebuild import RebuildReport
+    from orbitmq.spark.jobs.rebuild_options import RebuildReport
     from orbitmq.store.offline.exchange import Scope
 
 
@@ -102,8 +102,8 @@ def _run(
 ) -> "RebuildReport":
     from orbitmq.cli.spark_progress import shown_progress
     from orbitmq.settings import load_settings
-    from orbitmq.spark.jobs.rebuild import RebuildOptions
     from orbitmq.spark.jobs.rebuild import rebuild as rebuild_on_spark
+    from orbitmq.spark.jobs.rebuild_options import RebuildOptions
 
     options = RebuildOptions(scope, to, dry_run=dry_run)
     spark = open_session(master, conf)

@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,17 +31,18 @@ from orbitmq.spark.jobs.attempt_files import DIRECTORY, AttemptFiles, settle
 from orbitmq.spark.jobs.pack import PackOptions
 from orbitmq.spark.jobs.parts import SplitFacts
 from orbitmq.spark.jobs.queue_runs import QueueRuns, batch_runs, simple_runs
-from orbitmq.spark.jobs.rebuild_build import Build, Hook
+from orbitmq.spark.jobs.rebuild_build import Build
 from orbitmq.spark.jobs.rebuild_chain import LogChain, cut_stale, find_end, join
+from orbitmq.spark.jobs.rebuild_options import RebuildOptions, RebuildReport
 from orbitmq.spark.jobs.rebuild_plan import Planner, RebuildPlan, ext_units_per_file, share
 from orbitmq.spark.jobs.rebuild_scan import Scan
 from orbitmq.spark.jobs.rebuild_state import load_rebuilt
 from orbitmq.spark.jobs.shield import uninterrupted
 from orbitmq.spark.progress import JobProgress
-from orbitmq.spark.splits import SPLIT_BYTES, LogPlan, Split, cut
+from orbitmq.spark.splits import LogPlan, Split, cut
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.check_facts import is_open_elsewhere
-from orbitmq.store.offline.exchange import Scope, WorkFiles
+from orbitmq.store.offline.exchange import WorkFiles
 from orbitmq.store.offline.tools import config_of, locked, make_dispatcher
 from orbitmq.store.recovery.log_view import LogView, open_log
 
@@ -51,36 +51,6 @@ if TYPE_CHECKING:
 
 TASKS_PER_CORE: Final = 2
 """Build tasks; more would only cost, for their work is known beforehand and shared out evenly."""
-
-
-@dataclass(frozen=True, slots=True)
-class RebuildOptions:
-    """What to make anew, and where it goes."""
-
-    scope: Scope = field(default_factory=Scope)
-    to: Path | None = None  # another directory; the store stays as it is
-    dry_run: bool = False
-    split_bytes: int = SPLIT_BYTES
-    hook: Hook | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildReport:
-    """What a rebuild made, or (dry run) would make."""
-
-    dry_run: bool
-    root: Path
-    records: int
-    log_bytes: int
-    queues: int
-    units: int
-    index_files: int
-    index_entries: int
-    conflicts: int  # records whose queue offset another record has; they are in no queue
-    vouched: bool  # whether the next start trusts the files without reading the log
-    kept: tuple[Path, ...]  # where the old files are now
-    moved_bytes: int  # between tasks
-    seconds: dict[str, float]  # per stage
 
 
 def rebuild(
