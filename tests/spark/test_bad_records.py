@@ -11,8 +11,6 @@ from orbitmq.errors import CorruptRecordError, NotAStoreError
 from orbitmq.spark.metrics import read_metrics
 from spark.reading_world import Row, read_rows, write_log
 
-pytestmark = pytest.mark.spark
-
 LOG_DAMAGE = {"flip-early": 1, "flip-late": 1, "flip-late-clean": 1, "blank-lost": 0}
 """Variants of `crashed` that damage the log before its end, and how many of its records they break."""
 TAIL_DAMAGE = {"tail-half": 1, "tail-size-only": 1, "tail-mid-file": 2, "flip-last": 1}

@@ -29,8 +29,6 @@ from orbitmq.spark.segment import Segment
 from orbitmq.spark.split_reader import BadPlace, LogChunk
 from orbitmq.units import MiB
 
-pytestmark = pytest.mark.spark
-
 PACKED = {
     0x001: zlib.compress,
     0x101: lz4.frame.compress,

@@ -19,8 +19,6 @@ from orbitmq.spark.jobs.dispatch_tail import LogTail
 from orbitmq.spark.jobs.dispatch_times import DispatchTimes
 from orbitmq.spark.split_reader import read_split
 
-pytestmark = pytest.mark.spark
-
 SEGMENT_BYTES = 4096
 
 

@@ -16,8 +16,6 @@ from orbitmq.testing import Broker
 from orbitmq.testing.broker import SMALL_STORE
 from spark.table_world import Row, table_rows
 
-pytestmark = pytest.mark.spark
-
 DAMAGED = [name for name in golden_stores.torn_variants() if name.startswith(("index", "cq"))]
 SELECTIONS = 12
 

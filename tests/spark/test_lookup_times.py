@@ -11,8 +11,6 @@ from orbitmq.spark.lookup import join, uncovered
 from orbitmq.spark.lookup_times import time_stretch
 from orbitmq.spark.splits import LogPlan, plan_log
 
-pytestmark = pytest.mark.spark
-
 FIRST_MS = 1_700_000_000_000
 SECOND = 1000
 

@@ -6,8 +6,6 @@ from orbitmq.errors import ConfigError
 from orbitmq.spark import options as module
 from orbitmq.spark.options import OPTION_NAMES, BadRecords, ReadOptions
 
-pytestmark = pytest.mark.spark
-
 NOW_MS = 1_800_000_000_000
 
 

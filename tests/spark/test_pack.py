@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +15,6 @@ from orbitmq.spark.split_reader import BadPlace
 from orbitmq.spark.splits import Split
 from orbitmq.store.offline.tools import config_of
 from orbitmq.store.queues.queue_names import BATCH
-
-pytestmark = pytest.mark.spark
 
 records = st.lists(
     st.tuples(

@@ -33,7 +33,7 @@ from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.pushdown import narrowed, pushed
 from spark.reading_world import Row, rows_of, table, write_log
 
-pytestmark = [pytest.mark.spark, pytest.mark.feature("P4")]
+pytestmark = [pytest.mark.feature("P4")]
 
 START = datetime.fromtimestamp(FIRST_MS / 1000, tz=UTC)
 ORDERS: dict[type[Filter], Callable[[Any, Any], bool]] = {

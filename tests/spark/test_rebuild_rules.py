@@ -37,8 +37,6 @@ from spark.rebuild_world import (
     write_our_store,
 )
 
-pytestmark = pytest.mark.spark
-
 Made = dict[str, dict[str, bytes]]
 
 SEGMENT = 4096

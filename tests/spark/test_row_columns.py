@@ -16,8 +16,6 @@ from orbitmq.format.record import decode_record
 from orbitmq.spark.row_columns import ARROW_SCHEMA, TIME_MS_MAX, RowColumns
 from orbitmq.spark.schemas import MESSAGE_COLUMNS
 
-pytestmark = pytest.mark.spark
-
 V6 = bytes.fromhex("20010db8000000000000000000000001") + (11_111).to_bytes(4, "big")
 
 names = st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"a", b"\xc3\xbc", b"\xff", b"\xfe"])

@@ -16,8 +16,6 @@ from orbitmq.spark.split_reader import BadPlace, read_split
 from orbitmq.spark.splits import Split, cut, plan_log
 from spark.reading_world import append_with_fakes, write_log
 
-pytestmark = pytest.mark.spark
-
 SEGMENT_BYTES = 2048
 BACK_BYTES = 700  # more than the longest record of these logs
 RECORD_BYTES_MAX = 600

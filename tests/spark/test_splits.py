@@ -9,8 +9,6 @@ from orbitmq.spark import splits
 from orbitmq.spark.splits import plan_log
 from spark.reading_world import write_log
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture
 def built(tmp_path: Path) -> tuple[LogBuilder, Path]:

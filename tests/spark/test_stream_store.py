@@ -14,8 +14,6 @@ from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
 from spark.stream_world import Batches, open_reader, rows_between, through_json
 
-pytestmark = pytest.mark.spark
-
 SEGMENT = 16 * 1024
 
 

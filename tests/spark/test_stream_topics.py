@@ -25,8 +25,6 @@ from spark.stream_world import (
     through_json,
 )
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:

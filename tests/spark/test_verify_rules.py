@@ -19,8 +19,6 @@ from orbitmq.store.offline.findings import Kind
 from orbitmq.store.store import MessageStore
 from spark.verify_tasks import LocalTasks, verify_here
 
-pytestmark = pytest.mark.spark
-
 STORES = ["mixed", "cleaned", "ext", "batchcq", "propcrc", "timer", "indexroll", "crashed"]
 LOG_END = 3929746  # of `mixed`
 SEGMENT = 65536
