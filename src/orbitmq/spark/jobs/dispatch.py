@@ -190,11 +190,11 @@ class DispatchJob:
         try:
             yield
         finally:
-            for name, value in before.items():
-                if value is None:
+            for name, old in before.items():
+                if old is None:
                     conf.unset(name)
                 else:
-                    conf.set(name, value)
+                    conf.set(name, old)
 
     def _tail(self, writer: DispatchWriter) -> TailOptions:
         config, layout = writer.config, writer.layout
