@@ -74,7 +74,7 @@ features: $(RESULTS) ## the inventory: what the last `make test` proved, what fa
 features-update: $(RESULTS) ## write the states of the last `make test` into docs/FEATURES.md
 	@$(BIN)/python tools/features.py --results $(RESULTS) --write
 
-demo: $(READY) ## a store written, killed and recovered; a broker up, killed and back; every figure checked
+demo: $(READY) ## a store and a broker killed and recovered, then the pipeline on Spark; every figure checked
 	@$(BIN)/orbitmq demo
 
 bench: $(READY) ## the store's figures, beside the Java store's where Java is there
