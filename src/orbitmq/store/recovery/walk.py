@@ -95,7 +95,7 @@ class _Walk:
         read: Read | None,
     ) -> None:
         self._log = log
-        self._read = read or self._replay
+        self._read = read
         self._options = options
         self._result = result
         self._counts = QueueCounts(log, start, options.kernels, options.known_next)
@@ -127,7 +127,9 @@ class _Walk:
         that record counts.
         """
         held: Chunk | None = None
-        for chunk in self._read(at, state):
+        # Not kept as an attribute: a cycle would hold the maps of the log until it is collected.
+        read = self._read or self._replay
+        for chunk in read(at, state):
             if held is not None:
                 yield self._counted(held)
             held, torn_at = self._without_torn(chunk)
