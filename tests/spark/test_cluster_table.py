@@ -50,7 +50,7 @@ def both(broker: Broker, **options: object) -> tuple[list[Row], list[Row]]:
     )
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 @pytest.mark.parametrize(
     ("options", "count"),
     [
@@ -81,7 +81,7 @@ def test_rows_through_a_broker_are_those_of_its_store(
     assert len(pulled) == count if count is not None else pulled
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 def test_messages_are_found_by_both_kinds_of_id(broker: Broker) -> None:
     rows = table_rows(path=broker.store_path, topics="Pull2")
     ids = f"{rows[3]['message_id']},{rows[200]['offset_id']},{'0' * 32},no id at all"
@@ -91,7 +91,7 @@ def test_messages_are_found_by_both_kinds_of_id(broker: Broker) -> None:
     assert pulled == stored == [rows[3], rows[200]]
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 def test_without_topics_all_but_the_brokers_own_are_read(broker: Broker) -> None:
     pulled = table_rows(namesrv=broker.namesrv)
 
@@ -101,7 +101,7 @@ def test_without_topics_all_but_the_brokers_own_are_read(broker: Broker) -> None
     assert pulled == table_rows(path=broker.store_path, topics=",".join(topics))
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 def test_a_long_queue_is_pulled_by_several_tasks(broker: Broker) -> None:
     reader = table_reader(namesrv=broker.namesrv, topics="Pull1", queueId=0, splitBytes="4k")
 
@@ -112,7 +112,7 @@ def test_a_long_queue_is_pulled_by_several_tasks(broker: Broker) -> None:
     assert joined(ranges) == [QueueRange("Pull1", "broker-a", 0, 0, ranges[-1].end)]
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 def test_what_is_sent_after_planning_is_not_part_of_the_table(broker: Broker) -> None:
     with Producer(broker.namesrv, "later") as producer:
         producer.send(Message("Grows", b"before"))
@@ -140,7 +140,7 @@ def wait_for_delayed(root: Path, config: Path) -> None:
     raise AssertionError("the store does not come to rest")
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 @pytest.mark.parametrize("name", ["mixed", "batchcq", "cleaned"])
 def test_a_store_that_java_wrote_is_the_same_through_our_broker(name: str, tmp_path: Path) -> None:
     root = golden_stores.unpack(name, tmp_path)
@@ -156,7 +156,7 @@ def test_a_store_that_java_wrote_is_the_same_through_our_broker(name: str, tmp_p
     assert pulled == stored
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 def test_messages_that_were_deleted_meanwhile_follow_the_rule_for_bad_records(
     tmp_path: Path,
 ) -> None:
@@ -178,7 +178,7 @@ def test_messages_that_were_deleted_meanwhile_follow_the_rule_for_bad_records(
         assert read_tasks(skipping, list(tasks)) == table_rows(namesrv=broker.namesrv)
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 def test_a_topic_that_is_not_there_or_not_readable_is_named(broker: Broker) -> None:
     with Admin(broker.namesrv) as admin:
         admin.create_topic("Closed", perm=PERM_WRITE)
@@ -187,7 +187,7 @@ def test_a_topic_that_is_not_there_or_not_readable_is_named(broker: Broker) -> N
             table_reader(namesrv=broker.namesrv, topics=f"Pull0,{topic}").partitions()
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 def test_a_name_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_table, "RETRY_S", 0.1)
     with Broker() as broker:
@@ -209,7 +209,7 @@ def test_short_ranges_share_a_task_and_long_ones_are_cut() -> None:
     assert sum(one.queue_id == 4 for task in tasks for one in task.ranges) == 5
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 def test_a_query_over_a_cluster_in_a_spark_session(spark: SparkSession, broker: Broker) -> None:
     register(spark)
     frame = (

@@ -68,7 +68,7 @@ def _send(namesrv: str) -> None:
         producer.send(Message("JavaA", b"long" * (1 << 19), keys="long"))
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 @pytest.mark.parametrize(
     ("options", "count"),
     [
@@ -92,7 +92,7 @@ def test_rows_through_a_java_broker_are_those_of_its_store(
     assert len(pulled) == count if count is not None else pulled
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 def test_messages_of_a_java_broker_are_found_by_both_kinds_of_id(cluster: JavaCluster) -> None:
     rows = cluster.stored(topics="JavaB")
     ids = f"{rows[3]['message_id']},{rows[20]['offset_id']}"
@@ -101,7 +101,7 @@ def test_messages_of_a_java_broker_are_found_by_both_kinds_of_id(cluster: JavaCl
     assert cluster.stored(topics="JavaB", ids=ids) == [rows[3], rows[20]]
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P2")
 @pytest.mark.crash
 def test_a_replica_answers_when_its_primary_is_gone(cluster: JavaCluster) -> None:
     expected = cluster.stored(topics="JavaA")
