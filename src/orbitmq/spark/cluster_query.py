@@ -8,13 +8,10 @@ tells how far the index is, and what lies behind it is read from the queues.
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from orbitmq.client.admin_base import ADMIN_GROUP
-from orbitmq.client.background_loop import BackgroundLoop, acquire_loop, release_loop
 from orbitmq.client.broker_api import PullStatus
-from orbitmq.client.config import ClientConfig, parse_addresses
 from orbitmq.client.core import ClientCore
 from orbitmq.client.message import host_text
 from orbitmq.errors import FormatError, PipelineError, ResponseError
@@ -22,6 +19,7 @@ from orbitmq.format.message_id import decode_offset_id
 from orbitmq.format.record import Record, decode_record
 from orbitmq.spark.options import OFFSET_MAX, ReadOptions
 from orbitmq.spark.stream_offsets import QueueRange
+from orbitmq.spark.stream_pull import connected
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.stats import QueueUnits
@@ -59,7 +57,7 @@ def find_messages(
     `window_ms` are the first and last store times that are wanted. WireError: a broker did not answer.
     """
     words = {form for word in options.ids for form in (word, word.upper())} or set(options.keys)
-    with _client(options.namesrv) as (loop, core):
+    with connected(options.namesrv) as (loop, core):
         found = loop.run(_Finder(core, spans, window_ms).find(sorted(words), options.ids))
     return joined(found)
 
@@ -74,19 +72,6 @@ def joined(ranges: Iterable[QueueRange]) -> list[QueueRange]:
         elif one.start < one.end:
             made.append(one)
     return made
-
-
-@contextmanager
-def _client(namesrv: str) -> Iterator[tuple[BackgroundLoop, ClientCore]]:
-    loop = acquire_loop()
-    try:
-        core = loop.run(ClientCore.acquire(ClientConfig(namesrv=parse_addresses(namesrv))))
-        try:
-            yield loop, core
-        finally:
-            loop.run(core.release())
-    finally:
-        release_loop()
 
 
 class _Finder:

@@ -54,14 +54,15 @@ def read_ranges(
     # The ranges say of which topics; the option may hold patterns.
     wanted = RowSelection.of(replace(options, topics=()))
     rows = _Rows(options, Columns.of(schema, options), wanted)
-    with _client(options.namesrv) as (loop, core):
+    with connected(options.namesrv) as (loop, core):
         for one in ranges:
             for body in _Puller(loop, core, one, options).bodies():
                 yield from rows.of(one, body)
 
 
 @contextmanager
-def _client(namesrv: str) -> Iterator[tuple[BackgroundLoop, ClientCore]]:
+def connected(namesrv: str) -> Iterator[tuple[BackgroundLoop, ClientCore]]:
+    """Have a client of a cluster, and the loop that it lives in."""
     loop = acquire_loop()
     try:
         core = loop.run(ClientCore.acquire(ClientConfig(namesrv=parse_addresses(namesrv))))

@@ -277,6 +277,18 @@ class Dispatcher:
         else:
             self.index.insert(items)
 
+    def write_and_sync(self) -> None:
+        """Bring everything that was dispatched to the disk."""
+        # Ext units before the queue units that point to them.
+        if self.ext is not None:
+            self.ext.write_out()
+            self.ext.sync()
+        self.queues.write_out(thorough=True)
+        self.batch_queues.write_out()
+        self.queues.sync()
+        self.batch_queues.sync()
+        self.index.flush()
+
     # --- topics that go away ---
 
     def delete_topic(self, topic: str, disk: Disk) -> None:

@@ -97,7 +97,7 @@ class DispatchWriter:
                 raise NewEpochError
             for chunk in chunks:
                 self._dispatcher.apply(chunk)
-            self._sync()
+            self._dispatcher.write_and_sync()
             self._done = self._done_at(end)
             self.handover.save_done(self._done)
 
@@ -110,18 +110,6 @@ class DispatchWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _sync(self) -> None:
-        dispatcher = self._dispatcher
-        # Ext units before the queue units that point to them.
-        if dispatcher.ext is not None:
-            dispatcher.ext.write_out()
-            dispatcher.ext.sync()
-        dispatcher.queues.write_out(thorough=True)
-        dispatcher.batch_queues.write_out()
-        dispatcher.queues.sync()
-        dispatcher.batch_queues.sync()
-        dispatcher.index.flush()
 
     def _done_at(self, end: int) -> Done:
         headers = self._dispatcher.index.headers()

@@ -138,7 +138,7 @@ class QueueFlusher:
         with dispatcher.lock:
             captured = capture(dispatcher, self._dispatched_offset())
         log_end = self._log_end()
-        self._write_and_sync()
+        dispatcher.write_and_sync()
         self.generation += 1
         names = dispatcher.queues.names
         self._snapshot.save(encode_capture(captured, names, self.generation))
@@ -150,18 +150,6 @@ class QueueFlusher:
             ),
         )
         self._checkpoint.write()
-
-    def _write_and_sync(self) -> None:
-        dispatcher = self._dispatcher
-        # Ext units before the queue units that point to them.
-        if dispatcher.ext is not None:
-            dispatcher.ext.write_out()
-            dispatcher.ext.sync()
-        dispatcher.queues.write_out(thorough=True)
-        dispatcher.batch_queues.write_out()
-        dispatcher.queues.sync()
-        dispatcher.batch_queues.sync()
-        dispatcher.index.flush()
 
     def _logics_ms(self, captured: StoreCapture) -> int:
         """Return the store time up to which units are on disk and keys in full, synced index files.
