@@ -288,13 +288,19 @@ def part_raw(root: Path, size: Size, kinds: list[str], *, sync: bool = False) ->
     lines = []
     with _sides(root, {**dict(size.settings), **flush}, kinds, f"-{name}") as sides:
         topics = {side.kind: side.new_topic() for side in sides}
-        both(sides, "send", topics, depth=16, seconds=size.seconds, warm=size.warm)
+        _warm_up(sides, topics, size)
         for depth in size.depths:
             rows = both(sides, "send", topics, depth=depth, seconds=size.seconds, warm=size.warm)
             flushed = "sync" if sync else "async"
             lines += lines_of(f"sends, {flushed}, {depth} in flight", rows, GOALS[name])
         lines += _memory(sides, f"memory after {name} sends")
     return lines
+
+
+def _warm_up(sides: list[Side], topics: dict[str, str], size: Size) -> None:
+    """Have both sides compile, or load, what they need."""
+    both(sides, "send", topics, depth=16, batch=16, seconds=size.seconds, warm=size.warm)
+    both(sides, "send", topics, depth=16, seconds=size.seconds, warm=size.warm)
 
 
 def part_sync(root: Path, size: Size, kinds: list[str]) -> list[Line]:
@@ -307,6 +313,7 @@ def part_batch(root: Path, size: Size, kinds: list[str]) -> list[Line]:
     lines = []
     with _sides(root, dict(size.settings), kinds, "-batch") as sides:
         topics = {side.kind: side.new_topic() for side in sides}
+        _warm_up(sides, topics, size)
         for depth in (4, 16):
             rows = both(
                 sides, "send", topics, depth=depth, batch=16, seconds=size.seconds, warm=size.warm
@@ -339,6 +346,7 @@ def part_client(root: Path, size: Size, kinds: list[str]) -> list[Line]:
         flush = {"flushDiskType": "SYNC_FLUSH"} if sync else {}
         with _sides(root, {**dict(size.settings), **flush}, kinds, f"-client{sync:d}") as sides:
             topics = {side.kind: side.new_topic() for side in sides}
+            _warm_up(sides, {side.kind: side.new_topic() for side in sides}, size)
             for threads, batch in itertools.product(size.threads, (1, 16)):
                 options = threads, batch, size.client_seconds
                 rows = {s.kind: _java_client(s, "send", topics[s.kind], *options) for s in sides}
@@ -378,7 +386,10 @@ def _java_client(side: Side, what: str, topic: str, threads: int, *options: obje
     )
     if ended.returncode != 0:
         raise SystemExit(f"{side.kind}, Java client: {ended.stdout}{ended.stderr}")
-    row: Row = json.loads(ended.stdout.splitlines()[-1])
+    figures = [
+        line for line in ended.stdout.splitlines() if line.startswith("{")
+    ]  # its log has none
+    row: Row = json.loads(figures[-1])
     row["cpu_per_million"] = (side.cpu_seconds() - before) / max(row["messages"], 1) * 1e6
     say(f"  {side.kind:5} {what} {threads} {options} {row['rate']:10,.0f}/s  " + _latency(row))
     return row

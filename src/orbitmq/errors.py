@@ -39,13 +39,27 @@ them on every call.
 """
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 class OrbitError(Exception):
-    """Base of all errors of OrbitMQ."""
+    """Base of all errors of OrbitMQ. They may cross processes, with everything that they know."""
 
     exit_code = 4
+
+    def __reduce__(self) -> tuple[Callable[..., "OrbitError"], tuple[Any, ...]]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[OrbitError], arguments: tuple[Any, ...], state: dict[str, Any]
+) -> OrbitError:
+    """Return an error as it was; the constructor of most takes other arguments than the text."""
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigError(OrbitError):

@@ -74,6 +74,9 @@ class SendMany(Protocol):
     def handle_many(self, connection: "Connection", requests: Sequence[Command]) -> None:
         """Append all and answer each, now or when it is safe."""
 
+    def take(self, connection: "Connection", data: bytes) -> int:
+        """Do the same with the ordinary sends that these bytes begin with; return how many bytes they are."""
+
 
 class Router:
     """Which handler answers which code. Every request gets exactly one answer, unless it is one-way."""
@@ -142,6 +145,18 @@ class BrokerHandler:
 
     def on_open(self, connection: "Connection") -> None:
         """A connection tells nothing before its first request."""
+
+    def take_bytes(self, connection: "Connection", data: bytes) -> int:
+        """Have the ordinary sends that these bytes begin with appended; return how many bytes they are."""
+        if self._sends is None:
+            return 0
+        try:
+            return self._sends.take(connection, data)
+        except Exception as error:
+            # As in _send_many; nothing of these bytes may be handled a second time.
+            logger.exception("%s: sends failed", connection.peer)
+            connection.close(f"sends failed: {error}")
+            return len(data)
 
     def on_commands(self, connection: "Connection", requests: list[Command]) -> None:
         sends, handle = self._sends, self._router.handle

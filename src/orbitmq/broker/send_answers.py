@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.message import AppendResult, AppendStatus
 from orbitmq.wire.codes import VERSION, Language, ResponseCode
 from orbitmq.wire.command import PREFIX, RESPONSE_FLAG, Command, Encoding
+from orbitmq.wire.frame import FrameDecoder
 from orbitmq.wire.header_binary import FIXED
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class SendAnswers:
             "MSG_REGION": config.region,
         }
         """What stands in every answer, refusals too."""
+        self.parts = self._json_parts()
+        """What stands between the values of the JSON answer to a send that was stored."""
         self._text = self._json_text()
         self._binary_start, self._binary_fixed = self._binary_parts()
 
@@ -83,14 +86,27 @@ class SendAnswers:
         return f"{self._id_start}{log_offset:016X}"
 
     def _json_text(self) -> str:
-        trace_on, region = (json.dumps(text).replace("%", "%%") for text in self.fields.values())
-        return (
-            '{"code":0,"extFields":{"queueId":"%d","transactionId":"%s","msgId":"'
-            f"{self._id_start}%016X"
-            f'","TRACE_ON":{trace_on},"MSG_REGION":{region},"queueOffset":"%d"}},'
-            '"flag":1,"language":"JAVA","opaque":%d,'
-            f'"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+        """Return the answer as a text to be filled in."""
+        before_queue_id, before_key, before_id, id_start, before_offset, before_opaque, last = (
+            part.decode().replace("%", "%%") for part in self.parts
         )
+        return (
+            f"{before_queue_id}%d{before_key}%s{before_id}{id_start}%016X"
+            f"{before_offset}%d{before_opaque}%d{last}"
+        )
+
+    def _json_parts(self) -> tuple[bytes, ...]:
+        trace_on, region = (json.dumps(text) for text in self.fields.values())
+        parts = (
+            '{"code":0,"extFields":{"queueId":"',
+            '","transactionId":"',
+            '","msgId":"',
+            self._id_start,
+            f'","TRACE_ON":{trace_on},"MSG_REGION":{region},"queueOffset":"',
+            '"},"flag":1,"language":"JAVA","opaque":',
+            f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}',
+        )
+        return tuple(part.encode() for part in parts)
 
     def _binary_parts(self) -> tuple[bytes, int]:
         """Return the fields that are the same in all answers, the last one open at its end."""
@@ -153,6 +169,14 @@ class SendAnswers:
         fields |= self.fields
         fields["queueOffset"] = str(results[0].queue_offset)
         return request.answer(response_code(status), _REMARKS.get(status), fields=fields)
+
+    def told(self, answers: bytes, status: AppendStatus) -> list[Command]:
+        """Return the answers to sends that were stored, with what the disk made of it."""
+        commands = []
+        for answer in FrameDecoder().receive(answers):
+            answer.code, answer.remark = response_code(status), _REMARKS.get(status)
+            commands.append(answer)
+        return commands
 
     def refused(self, request: Command, code: int, remark: str) -> Command:
         """Return the answer of a send that was not stored."""

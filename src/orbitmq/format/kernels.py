@@ -6,7 +6,7 @@ to a kernel yields a result or a FormatError; no length is used before it is che
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from orbitmq.format.columns import (
     ScanOptions,
     ScanResult,
 )
+
+if TYPE_CHECKING:
+    from orbitmq.format.compiled.sends import SendRun
 
 
 class QueueTable(Protocol):
@@ -41,6 +44,7 @@ class Kernels(Protocol):
     """One set of hot loops."""
 
     name: str  # "plain" or "compiled"
+    sends: "type[SendRun] | None"  # None: a send is decoded and appended as one command
 
     def crc32(self, buffer: Bytes) -> int:
         """Return the masked CRC-32 (31 bits) that records carry."""

@@ -9,7 +9,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from orbitmq.errors import (
     RemoteProtocolError,
@@ -49,6 +49,14 @@ class Handler(Protocol):
         """The connection is gone; nothing can be sent any more."""
 
 
+@runtime_checkable
+class TakesBytes(Protocol):
+    """A handler that looks at bytes before they are decoded."""
+
+    def take_bytes(self, connection: "Connection", data: bytes) -> int:
+        """Handle the frames that these bytes begin with, as far as it likes; return their length."""
+
+
 class _Waiting:
     """A request of ours without an answer yet."""
 
@@ -78,6 +86,7 @@ class Connection(asyncio.Protocol):
         self.active_at = 0.0  # loop time of the last read or write
         self.owner_data: dict[str, Any] = {}
         self._handler, self._config, self._on_lost = handler, config, on_lost
+        self._take_bytes = handler.take_bytes if isinstance(handler, TakesBytes) else None
         self._decoder = FrameDecoder(config.frame_bytes_max)
         self._opaques = Opaques()
         self._waiting: dict[int, _Waiting] = {}
@@ -115,6 +124,8 @@ class Connection(asyncio.Protocol):
             if data[0] == _TLS_HELLO:
                 self.close("TLS is not spoken on this port; connect without it (useTLS=false)")
                 return
+        if self._take_bytes is not None and not self._paused and not self._backlog:
+            data = self._offer(self._take_bytes, self._decoder.with_waiting(data))
         commands = self._decoder.receive(data)
         if commands:
             self._take(commands)
@@ -151,6 +162,16 @@ class Connection(asyncio.Protocol):
         self._handler.on_close(self, exc)
         if self._on_lost is not None:
             self._on_lost(self)
+
+    def _offer(self, take_bytes: Callable[["Connection", bytes], int], data: bytes) -> bytes:
+        """Let the handler take what it can; return the rest."""
+        self._in_turn = True
+        try:
+            taken = take_bytes(self, data) if data else 0
+        finally:
+            self._in_turn = False
+        self._flush()
+        return data[taken:] if taken else data
 
     # --- commands that came ---
 

@@ -1,5 +1,6 @@
 """Places of records in the log that were found without reading it: what a look-up tells a reader."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 
@@ -18,8 +19,10 @@ class Places:
 
     def single_offsets(self) -> tuple[int, ...]:
         """Return the offsets that no range covers, each once."""
+        starts = [start for start, _ in self.ranges]
+        ends = [0, *(end for _, end in self.ranges)]  # by how many ranges begin before an offset
         return tuple(
             offset
             for offset in dict.fromkeys(self.offsets)
-            if not any(start <= offset < end for start, end in self.ranges)
+            if offset >= ends[bisect_right(starts, offset)]
         )

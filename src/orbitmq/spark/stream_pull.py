@@ -173,6 +173,8 @@ class _Puller:
             self._good_at = time.monotonic()
             return result.min_offset
         if result.next_offset > at and result.status in (PullStatus.FOUND, PullStatus.NO_MATCH):
+            if result.status is PullStatus.NO_MATCH and self._expression == "*":
+                self._deleted(at, result.next_offset)  # everything matches: they are gone
             self._good_at = time.monotonic()
             return result.next_offset
         if time.monotonic() - self._good_at > RETRY_S:

@@ -7,12 +7,13 @@ with MessageStore.open(StoreConfig(root=Path("store"))) as store:
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import StoreError
 from orbitmq.files.disk import Disk
-from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
+from orbitmq.format.kernels import Kernels
+from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Host, Property
 from orbitmq.store.background import Background
 from orbitmq.store.clean import DiskRatio, disk_ratio
 from orbitmq.store.closing import Closing
@@ -28,6 +29,9 @@ from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.statistics import StoreStatistics, snapshot
 from orbitmq.store.store_reads import StoreReads
 from orbitmq.units import SECOND_MS
+
+if TYPE_CHECKING:
+    from orbitmq.format.compiled.sends import SendRun
 
 _log = logging.getLogger(__name__)
 
@@ -173,6 +177,16 @@ class MessageStore(StoreReads):
         (self._appended if flush else self._grown)()
         return results
 
+    def append_sends_nowait(self, run: "SendRun", born_host: Host, *, flush: bool = True) -> bool:
+        """Append the messages of a run of sends, and like `append_nowait` do not wait for the disk.
+
+        False: nothing was done, and the messages have to be appended one by one.
+        """
+        done = self._log.append_sends(run, born_host)
+        if done:
+            (self._appended if flush else self._grown)()
+        return done
+
     def flush_log(self) -> None:
         """Sync the log in the caller's thread. StoreError: it failed, and the store takes no more."""
         self._flusher.flush(0)
@@ -263,6 +277,11 @@ class MessageStore(StoreReads):
             return self._dispatch.dispatched_offset >= target
         self._background.hurry()
         return self._dispatch.wait_dispatched(target, timeout * SECOND_MS)
+
+    @property
+    def kernels(self) -> Kernels:
+        """The kernels in use: plain ones at first, compiled ones later."""
+        return self._parts.kernels
 
     def wait_kernels(self) -> None:
         """Load the compiled kernels if nobody has yet, and wait until they are in use."""

@@ -40,17 +40,25 @@ class FrameDecoder:
         """How much of a frame is here that has not come whole."""
         return len(self._buffer)
 
+    def with_waiting(self, data: bytes) -> bytes:
+        """Return these bytes behind those that wait for them; none while a frame is not whole."""
+        if not self._buffer:
+            return data
+        self._buffer += data
+        if len(self._buffer) < self._wanted:
+            return b""
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        return data
+
     def receive(self, data: bytes) -> list[Command]:
         """Return the commands that are whole now, those before bad bytes too."""
         commands: list[Command] = []
         if self.error is not None:
             return commands
-        if self._buffer:
-            self._buffer += data
-            if len(self._buffer) < self._wanted:
-                return commands
-            data = bytes(self._buffer)
-            self._buffer.clear()
+        data = self.with_waiting(data)
+        if not data:
+            return commands
         try:
             at = self._cut(data, commands)
         except RemoteProtocolError as error:

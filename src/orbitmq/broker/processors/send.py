@@ -1,8 +1,12 @@
 """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
 
-The sends of one read are appended together. Most take the short way: their topic is known, their
-properties hold nothing that the broker acts on, and the answer is a prepared text. All others go
-through `SendRules`. Either way they are appended in the order in which they came.
+The sends of one read are appended together, on the shortest of three ways that does for them:
+
+`take` | frames in, records and answers out, by kernels: ordinary messages of known topics, JSON
+short  | the topic is known, the properties ask for nothing, the answer is a prepared text
+long   | everything else goes through `SendRules`
+
+They are appended in the order in which they came, whichever way they go.
 """
 
 import logging
@@ -24,10 +28,11 @@ from orbitmq.errors import StoreError
 from orbitmq.format.properties import find_property
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import ONEWAY_FLAG, encode_command
+from orbitmq.wire.command import ONEWAY_FLAG, Encoding, encode_command
 
 if TYPE_CHECKING:
     from orbitmq.broker.context import BrokerContext
+    from orbitmq.format.compiled.sends import SendRun
     from orbitmq.net.connection import Connection
     from orbitmq.wire.bodies.topic_config import TopicConfig
     from orbitmq.wire.command import Command
@@ -75,6 +80,7 @@ class SendProcessor:
         self._settings: tuple[object, ...] = ()
         self._answers: SendAnswers
         self._suffix = ""
+        self._run: SendRun | None = None
         self._use_settings()
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -150,6 +156,66 @@ class SendProcessor:
         if appends:
             self._append(connection, appends, asked)
 
+    # --- the way of the kernels ---
+
+    def take(self, connection: "Connection", data: bytes) -> int:
+        """Append and answer the ordinary sends that these bytes begin with; return their length."""
+        run = self._run or self._make_run()
+        if run is None or not self._config.writable or self._config.accept_sends_from_ms:
+            return 0
+        self._use_settings()
+        taken = 0
+        while taken < len(data) and run.find(data, taken) and self._may_take(run):
+            host = connection.peer_host
+            if not self._store.append_sends_nowait(run, host, flush=not self._sync):
+                break
+            taken = run.end
+            for queue in run.queues:
+                self._context.statistics.on_put(queue.topic, queue.messages, queue.record_bytes)
+            connection.encoding = Encoding.JSON
+            connection.language, connection.version = run.language, run.version
+            self._answer_run(connection, run.answers())
+        run.release()
+        return taken
+
+    def _make_run(self) -> "SendRun | None":
+        sends = self._store.kernels.sends
+        if sends is None:
+            return None
+        limit = self._config.net.frame_bytes_max
+        self._run = sends(frame_bytes_max=limit, body_bytes_max=self._body_max)
+        self._run.use_texts(self._suffix.encode(), self._answers.parts)
+        return self._run
+
+    def _may_take(self, run: "SendRun") -> bool:
+        """Tell whether the topics and queues of a run are known, and nothing about them is special."""
+        for queue in run.queues:
+            known = self._plain.get(queue.topic)
+            if (
+                known is None
+                or known[0] is not self._topics.get(queue.topic)
+                or queue.queue_id >= known[1]
+            ):
+                return False
+        return True
+
+    def _answer_run(self, connection: "Connection", answers: bytes) -> None:
+        if not self._sync:
+            if answers:
+                connection.send_frame(answers)
+            return
+
+        def done(status: AppendStatus) -> None:
+            if status is _PUT_OK:
+                connection.send_frame(answers)
+                return
+            for command in self._answers.told(answers, status):
+                connection.send(command)
+
+        if answers:
+            self.flush_wait.add(self._store.max_log_offset, done)
+        self.flush_wait.sync_soon()
+
     # --- the long way ---
 
     def _long_way(
@@ -175,6 +241,7 @@ class SendProcessor:
                 appends.clear()
                 asked.clear()
             self._append_batch(connection, request, prepared)
+            self._remember(prepared.append.topic)
             return
         appends.append(prepared.append)
         asked.append((request, prepared.queue_id, prepared.unique_key or ""))
@@ -203,6 +270,8 @@ class SendProcessor:
             self._settings = settings
             self._answers = SendAnswers(config, self._context.store_host)
             self._suffix = self._rules.suffix()
+            if self._run is not None:
+                self._run.use_texts(self._suffix.encode(), self._answers.parts)
 
     # --- appending and answering ---
 

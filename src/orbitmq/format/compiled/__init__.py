@@ -18,6 +18,7 @@ from orbitmq.format.compiled.gather import (
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
+from orbitmq.format.compiled.sends import SendRun
 from orbitmq.format.compiled.warm import warm
 from orbitmq.format.kernels import Kernels
 
@@ -31,6 +32,7 @@ class CompiledKernels:
     """The fast kernels."""
 
     name = "compiled"
+    sends: type[SendRun] | None = SendRun
 
     crc32 = staticmethod(crc32)
     scan = staticmethod(scan)

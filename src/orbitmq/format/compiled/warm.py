@@ -17,6 +17,7 @@ from orbitmq.format.compiled.gather import (
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import FIRST_SLOTS, QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
+from orbitmq.format.compiled.sends import warm_sends
 
 
 def warm() -> None:
@@ -34,6 +35,7 @@ def warm() -> None:
     fields = np.zeros(1, dtype=APPEND)
     encode_records(nothing, 0, 0, 0, fields[:0], nothing)
     encode_client_batch(nothing, 0, 0, 0, fields, b"", nothing, b"")
+    warm_sends()
     jit.close()
 
 

@@ -11,13 +11,15 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from orbitmq.clock import Clock
 from orbitmq.errors import FormatError
 from orbitmq.format.crc import CRC_MASK, crc32
 from orbitmq.format.kernels import Kernels
-from orbitmq.format.record import FIXED
+from orbitmq.format.record import FIXED, MAGIC_V1
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Host, SysFlag
 from orbitmq.store.config import Role, StoreConfig
 from orbitmq.store.flags import RunningFlags
@@ -26,6 +28,9 @@ from orbitmq.store.log.append_rules import AppendRules, Prepared, has_zeros, ill
 from orbitmq.store.log.queue_offsets import QueueOffsets, Route
 from orbitmq.store.log.write_head import PREFIX, PREFIX_BYTES, WriteHead
 from orbitmq.store.statistics import Counters
+
+if TYPE_CHECKING:
+    from orbitmq.format.compiled.sends import SendRun  # imports the compiler
 
 _REST: Final = struct.Struct(">iiiqqiq8sq8siqi")  # the fields between magic and body; hosts IPv4
 _STAMPED: Final = struct.Struct(">iiiiiqqiq8s16siqi")  # store time and store host as one
@@ -159,15 +164,17 @@ class Appender:
                     request.prepared_offset,
                     len(body),
                 )
-                target = head.target
-                assert target is not None
-                target[position + PREFIX_BYTES : end] = b"".join(
-                    (rest, body, route.tail, len(properties).to_bytes(2, "big"), properties)
-                )
-                PREFIX.pack_into(target, position, size, route.magic)
+                parts = (rest, body, route.tail, len(properties).to_bytes(2, "big"), properties)
+                if head.by_file:
+                    head.write_shown(b"".join((PREFIX.pack(size, route.magic), *parts)))
+                else:
+                    target = head.target
+                    assert target is not None
+                    target[position + PREFIX_BYTES : end] = b"".join(parts)
+                    PREFIX.pack_into(target, position, size, route.magic)
+                    head.position = head.segment.written = end  # type: ignore[union-attr]
+                    head.written_offset = log_offset + size
                 route.next_offset = queue_offset + 1
-                head.position = head.segment.written = end  # type: ignore[union-attr]
-                head.written_offset = log_offset + size
                 self.last_store_ms = store_ms  # last: a flusher reads it, then how far is written
                 counters.appended_messages += 1
             except struct.error as error:
@@ -342,6 +349,54 @@ class Appender:
             return self._refused(prepared)
         return self._append_prepared(prepared, store_ms)
 
+    # The sends of one read
+
+    def append_sends(self, run: "SendRun", born_host: Host) -> bool:
+        """Append the messages of all sends of a run.
+
+        False if one of them needs more than a look, or a new segment: nothing was done then, and
+        `append_many` does it.
+        """
+        hosts = self._hosts.get(born_host)
+        if hosts is None or self._unavailable() is not None:
+            return False
+        started = time.perf_counter_ns()
+        with self._append_lock:
+            self._lock_since_ms = self._now_ms()
+            try:
+                if not self._write_sends(run, hosts + self._own_host):
+                    return False
+            finally:
+                self._lock_since_ms = 0
+        self._counters.append_time.add((time.perf_counter_ns() - started) // run.count)
+        return True
+
+    def _write_sends(self, run: "SendRun", hosts: bytes) -> bool:
+        head, store_ms = self._head, self._store_ms()
+        size, log_offset = run.record_bytes, head.base + head.position
+        if head.position + size > head.limit:
+            return False
+        known = [self._routes.get((queue.topic, queue.queue_id)) for queue in run.queues]
+        routes = [route for route in known if route is not None and route.magic == MAGIC_V1]
+        if len(routes) < len(known):
+            return False
+        next_offsets = [route.next_offset for route in routes]
+        if head.by_file:
+            records = np.empty(size, dtype=np.uint8)
+            run.write(records, 0, log_offset, store_ms, hosts, next_offsets)
+            run.show()
+            head.write_shown(records.data)
+        else:
+            target = np.frombuffer(head.target, dtype=np.uint8)  # type: ignore[arg-type]
+            run.write(target, head.position, log_offset, store_ms, hosts, next_offsets)
+            run.show()
+            head.advance(size)
+        for route, queue in zip(routes, run.queues, strict=True):
+            route.next_offset += queue.messages
+            self._counters.appended_messages += queue.messages
+        self.last_store_ms = store_ms
+        return True
+
     # A client batch
 
     def append_client_batch(self, request: AppendRequest) -> list[AppendResult]:
@@ -368,7 +423,7 @@ class Appender:
         with self._append_lock:
             self._lock_since_ms = self._now_ms()
             try:
-                return self._append_batch_records(request, batch)
+                return self._append_batch_records(prepared, batch)
             finally:
                 self._lock_since_ms = 0
 
@@ -387,10 +442,8 @@ class Appender:
             return illegal("a client batch cannot be an inner batch or go to light queues")
         return prepared
 
-    def _append_batch_records(
-        self, request: AppendRequest, batch: ClientBatch
-    ) -> list[AppendResult]:
-        store_ms, head = self._store_ms(), self._head
+    def _append_batch_records(self, prepared: Prepared, batch: ClientBatch) -> list[AppendResult]:
+        request, store_ms, head = prepared.request, self._store_ms(), self._head
         if head.position + batch.total_bytes > head.limit:
             refusal = self._make_room(batch.total_bytes)
             if refusal is not None:
@@ -403,6 +456,7 @@ class Appender:
         )
         head.write_many(records, _hide_prefixes(records, batch.sizes, head.position))
         route.next_offset += len(batch.sizes)
+        self._remember(prepared, route)
         self.last_store_ms = store_ms
         self._counters.appended_messages += len(batch.sizes)
         results = []

@@ -58,19 +58,27 @@ class CommitLog:
             wait_ms=config.allocate_wait_ms,
             timing=counters.allocate_time,
         )
-        self._head = WriteHead(segments, self.allocator, self.pool)
+        flags = flags if flags is not None else RunningFlags()
+        self._head = WriteHead(
+            segments,
+            self.allocator,
+            self.pool,
+            by_file=config.sync_flush and self.pool is None,
+            on_failure=flags.fail,
+        )
         self.appender = Appender(
             config,
             self._head,
             rules,
             clock=clock,
             kernels=kernels,
-            flags=flags if flags is not None else RunningFlags(),
+            flags=flags,
             counters=counters,
         )
         # Bound here, so that a call of the log is a call of the appender and nothing in between.
         self.append_one = self.appender.append_one
         self.append_many = self.appender.append_many
+        self.append_sends = self.appender.append_sends
         self.append_client_batch = self.appender.append_client_batch
         self._config = config
         self.follows_flush = config.sync_flush and not config.read_uncommitted

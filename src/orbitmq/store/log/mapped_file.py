@@ -259,7 +259,7 @@ class MappedFile:
             self.committed = written
         return self.committed
 
-    def write(self, position: int, data: bytes | memoryview) -> None:
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Write by the file descriptor, not through the mapping."""
         self._disk.write_at(self.path, self._writing_fd(), position, data)
 

@@ -5,10 +5,15 @@ copies, at a page fault for example, and whoever finds a size and a magic then f
 The body's CRC alone would not tell, because it does not cover the properties. Of several records that
 are copied together, all get these bytes afterwards, in order: a record further on that could already be
 recognised would look like one behind a damaged place.
+
+A store that syncs before it answers writes through the file (`by_file`), not through the mapping: what
+is written to a mapping makes the whole of a large page dirty, and every sync would write two megabytes
+for one message. One call writes whole records from the first byte on; what a kill leaves of it is
+records and the beginning of one, as after a power cut, and recovery cuts that off.
 """
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from orbitmq.errors import StoreError
@@ -35,8 +40,16 @@ class WriteHead:
     """
 
     def __init__(
-        self, segments: SegmentList, allocator: SegmentAllocator, pool: TransientPool | None
+        self,
+        segments: SegmentList,
+        allocator: SegmentAllocator,
+        pool: TransientPool | None,
+        *,
+        by_file: bool = False,
+        on_failure: Callable[[StoreError], None] | None = None,
     ) -> None:
+        self.by_file = by_file
+        self._on_failure = on_failure
         self.written_offset = 0
         self.segment: MappedFile | None = None
         self.target: mmap.mmap | None = None
@@ -62,9 +75,32 @@ class WriteHead:
 
     def write(self, record: bytes) -> None:
         """Copy a record to the write position; there is room for it."""
+        if self.by_file:
+            self.write_shown(record)
+            return
         size, magic = PREFIX.unpack_from(record)
         hidden = _NO_PREFIX + record[PREFIX_BYTES:]
         self.write_many(hidden, [(self.position, size, magic)])
+
+    def write_shown(self, records: bytes | bytearray | memoryview) -> None:
+        """Write whole records at the write position through the file; there is room for them.
+
+        After a failure nothing more may be written: the queues have counted these records already.
+        """
+        assert self.segment is not None
+        try:
+            self.segment.write(self.position, records)
+        except StoreError as error:
+            if self._on_failure is not None:
+                self._on_failure(error)
+            raise
+        self.advance(len(records))
+
+    def advance(self, size: int) -> None:
+        """Count bytes that were written at the write position."""
+        assert self.segment is not None
+        self.position = self.segment.written = self.position + size
+        self.written_offset = self.base + self.position
 
     def write_many(
         self, hidden: bytes | bytearray, prefixes: Sequence[tuple[int, int, int]]
@@ -75,6 +111,9 @@ class WriteHead:
         """
         if not hidden:
             return
+        if self.by_file:
+            self.write_shown(_shown(hidden, prefixes, self.position))
+            return
         target, position = self.target, self.position
         assert target is not None
         assert self.segment is not None
@@ -83,8 +122,7 @@ class WriteHead:
         show = PREFIX.pack_into
         for at, size, magic in prefixes:
             show(target, at, size, magic)
-        self.position = self.segment.written = end
-        self.written_offset = self.base + end
+        self.advance(len(hidden))
 
     def make_room(self, size: int) -> AppendResult | None:
         """Make sure that so many bytes fit, in a new segment if need be.
@@ -137,7 +175,20 @@ class WriteHead:
         segment, target, position = self.segment, self.target, self.position
         if segment is None or target is None:
             return
-        PREFIX.pack_into(target, position, segment.size - position, BLANK_MAGIC)
+        if self.by_file:
+            segment.write(position, PREFIX.pack(segment.size - position, BLANK_MAGIC))
+        else:
+            PREFIX.pack_into(target, position, segment.size - position, BLANK_MAGIC)
         segment.data_end = position + BLANK_BYTES
         segment.written = segment.size
         self.written_offset = segment.end_offset
+
+
+def _shown(
+    hidden: bytes | bytearray, prefixes: Sequence[tuple[int, int, int]], position: int
+) -> bytearray:
+    """Return records that will lie from `position` on with size and magic put in."""
+    records = bytearray(hidden)
+    for at, size, magic in prefixes:
+        PREFIX.pack_into(records, at - position, size, magic)
+    return records

@@ -1,0 +1,481 @@
+"""Find the sends at the beginning of what came from a producer, compiled.
+
+A send is taken if it looks as nearly all do: a JSON header without blanks, fields as texts, properties in
+which only 0x01 and 0x02 are escaped and which ask for nothing that the broker would have to do. At the
+first frame that looks otherwise, or has not come whole, the search ends: it goes the ordinary way, through
+`wire` and the broker's rules, which know everything. So nothing here is ever refused.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from orbitmq.format.client_batch import HEAD_BYTES
+from orbitmq.format.compiled.jit import helper, kernel
+from orbitmq.format.compiled.memory import load_i16, load_i32
+from orbitmq.format.compiled.text import find_byte, same_bytes
+from orbitmq.format.record import OVERHEAD_BYTES
+from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+
+SEND: Final = np.dtype(
+    [
+        ("topic_at", "i8"),
+        ("topic_length", "i8"),
+        ("properties_at", "i8"),  # in the text, not in the data
+        ("properties_length", "i8"),
+        ("key_at", "i8"),  # in the text
+        ("key_length", "i8"),
+        ("body_at", "i8"),
+        ("body_length", "i8"),
+        ("language_at", "i8"),
+        ("language_length", "i8"),
+        ("born_ms", "i8"),
+        ("log_offset", "i8"),  # of the first message; written by `write_sends`
+        ("queue_offset", "i8"),
+        ("queue_id", "i8"),
+        ("sys_flag", "i8"),
+        ("flag", "i8"),
+        ("reconsume_times", "i8"),
+        ("opaque", "i8"),
+        ("version", "i8"),
+        ("queue", "i8"),  # number of its queue among those of the run
+        ("messages", "i8"),
+        ("bytes", "i8"),  # of its records
+        ("batch", "i8"),  # 1: the body is a client batch
+        ("oneway", "i8"),
+    ]
+)
+"""One send. Positions count from the start of the data, unless said otherwise."""
+
+QUEUE: Final = np.dtype(
+    [
+        ("topic_at", "i8"),
+        ("topic_length", "i8"),
+        ("queue_id", "i8"),
+        ("messages", "i8"),
+        ("bytes", "i8"),  # of their records
+        ("next_offset", "i8"),  # queue offset of the next message; set by the caller
+    ]
+)
+"""A queue that sends of a run go to."""
+
+HEADER_BYTES_MAX: Final = 1 << 20  # a longer one is the decoder's to refuse
+_INT_MAX: Final = 2**31 - 1
+_SEND_V1: Final = 10
+_SEND_V2: Final = 310
+_SEND_BATCH: Final = 320
+_SPECIAL_FLAGS: Final = 0xFC  # transaction type, IPv6 hosts, unwrap, inner batch
+_NONE: Final = np.int64(-1)
+
+
+def _word(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+_NAME_OF: Final = {
+    "b": "topic",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "m": "batch",
+}
+_LETTERS: Final = _word("".join(_NAME_OF))
+_NAMES: Final = _word("".join(_NAME_OF.values()))
+_NAME_ENDS: Final = np.cumsum([0, *map(len, _NAME_OF.values())])
+_CODE: Final = _word("code")
+_FLAG: Final = _word("flag")
+_OPAQUE: Final = _word("opaque")
+_VERSION: Final = _word("version")
+_LANGUAGE: Final = _word("language")
+_FIELDS: Final = _word("extFields")
+_ENCODING: Final = _word("serializeTypeCurrentRPC")
+_REMARK: Final = _word("remark")
+_TRUE: Final = _word("true")
+_CONTROL: Final = _word("u000")
+_UNIQUE: Final = _word("UNIQ_KEY\x01")
+_WAIT: Final = _word("WAIT\x01")
+_WAITS: Final = _word("true\x02")
+_DELAY: Final = _word("DELAY")
+_ER: Final = _word("ER")
+_MSG: Final = _word("MSG")
+_CK: Final = _word("CK")
+
+
+@helper
+def _starts(buffer, at, end, word):
+    """Tell whether these bytes stand at this place."""
+    return at + len(word) <= end and same_bytes(buffer, at, word, 0, len(word))
+
+
+@helper
+def _is(buffer, at, length, word):
+    return length == len(word) and same_bytes(buffer, at, word, 0, length)
+
+
+@helper
+def _text_end(data, at, end):
+    """Return where the text that begins at `at` ends, at its quote; -1 if it is no plain ASCII."""
+    stop = find_byte(data, at, end, 0x22)
+    if stop >= end:
+        return _NONE
+    for index in range(at, stop):
+        byte = data[index]
+        if byte < 0x20 or byte >= 0x80 or byte == 0x5C:
+            return _NONE
+    return stop
+
+
+@helper
+def _number(data, at, end):
+    """Return (value, end) of the digits here; -1 if there are none, or too many."""
+    value = np.int64(0)
+    start = at
+    while at < end and 0x30 <= data[at] <= 0x39:
+        value = value * 10 + (data[at] - 0x30)
+        at += 1
+        if at - start > 18:
+            return _NONE, at
+    if at == start or (data[start] == 0x30 and at - start > 1):
+        return _NONE, at
+    return value, at
+
+
+@helper
+def _field_number(data, at, end):
+    """Return the number that a text holds, -1 if it is none."""
+    value, stop = _number(data, at, end)
+    return value if stop == end else _NONE
+
+
+@helper
+def _unescape(data, at, end, text, used):
+    """Copy properties to the text; return (end in the text, end in the data), -1 if they are not plain."""
+    while at < end:
+        byte = data[at]
+        if byte == 0x22:
+            return used, at
+        if byte < 0x20 or byte >= 0x80 or used >= len(text):
+            return _NONE, at
+        if byte == 0x5C:
+            if not _starts(data, at + 1, end, _CONTROL) or at + 6 > end:
+                return _NONE, at
+            byte = data[at + 5] - 0x30
+            if byte != 1 and byte != 2:  # noqa: PLR1714
+                return _NONE, at
+            at += 5
+        text[used] = byte
+        used += 1
+        at += 1
+    return _NONE, at
+
+
+@helper
+def _needs_care(text, at, start, end):
+    """Tell whether the name around an underscore is one that the broker acts on."""
+    return (
+        (at - 2 >= start and same_bytes(text, at - 2, _ER, 0, 2))  # INNER_..., TIMER_...
+        or (at - 3 >= start and same_bytes(text, at - 3, _MSG, 0, 3))  # MSG_REGION
+        or _starts(text, at + 1, end, _MSG)  # TRAN_MSG
+        or _starts(text, at + 1, end, _CK)  # POP_CK
+    )
+
+
+@helper
+def _look_at_properties(text, start, end):
+    """Return (fine, start, end) of properties and their unique key, (0, 0) if there is none."""
+    nothing = np.int64(0)
+    if end == start or text[end - 1] != 2:
+        return False, nothing, nothing
+    key_at = key_end = nothing
+    at = start
+    while at < end:
+        byte = text[at]
+        if byte == 0x5F and _needs_care(text, at, start, end):
+            return False, nothing, nothing
+        if byte == 1:
+            if at - 5 >= start and same_bytes(text, at - 5, _DELAY, 0, 5):
+                return False, nothing, nothing
+            name_ends = at + 1
+            if name_ends - 9 >= start and same_bytes(text, name_ends - 9, _UNIQUE, 0, 9):
+                if name_ends - 9 > start and text[name_ends - 10] != 2:
+                    return False, nothing, nothing
+                key_at, key_end = name_ends, find_byte(text, name_ends, end, 2)
+                if not _is_plain_key(text, key_at, key_end):
+                    return False, nothing, nothing
+            elif (
+                name_ends - 5 >= start
+                and same_bytes(text, name_ends - 5, _WAIT, 0, 5)
+                and not _starts(text, name_ends, end, _WAITS)
+            ):
+                return False, nothing, nothing
+        at += 1
+    return True, key_at, key_end
+
+
+@helper
+def _is_plain_key(text, at, end):
+    for index in range(at, end):
+        byte = text[index] | 0x20
+        if not (0x61 <= byte <= 0x7A or 0x30 <= text[index] <= 0x39):
+            return False
+    return end > at
+
+
+@helper
+def _letter(data, at, length):
+    """Return the letter that stands for a field's name in the later form of a send, 0 if it has none."""
+    if length == 1:
+        return data[at]
+    for number in range(len(_LETTERS)):
+        start = _NAME_ENDS[number]
+        size = _NAME_ENDS[number + 1] - start
+        if length == size and same_bytes(data, at, _NAMES, start, size):
+            return _LETTERS[number]
+    return np.uint8(0)
+
+
+@helper
+def _read_fields(data, at, end, row, text, used, named):
+    """Read the fields of a send, from behind their brace on; return (end, end in the text), -1 if odd.
+
+    `named`: they have whole names, not letters.
+    """
+    seen = 0
+    row.reconsume_times = 0
+    row.batch = 0
+    while True:
+        if at >= end or data[at] != 0x22:
+            return _NONE, used
+        name_end = _text_end(data, at + 1, end)
+        if name_end < 0 or name_end + 3 > end or data[name_end + 1] != 0x3A:
+            return _NONE, used
+        length = name_end - at - 1
+        letter = _letter(data, at + 1, length) if (length == 1) != named else np.uint8(0)
+        if data[name_end + 2] != 0x22:
+            return _NONE, used
+        at = name_end + 3
+        if letter == 0x69:  # i: properties
+            row.properties_at = used
+            used, stop = _unescape(data, at, end, text, used)
+            if used < 0:
+                return _NONE, used
+            row.properties_length = used - row.properties_at
+            seen |= 1
+        else:
+            stop = _text_end(data, at, end)
+            if stop < 0:
+                return _NONE, used
+        if letter == 0x62:  # b: topic
+            row.topic_at, row.topic_length = at, stop - at
+            seen |= 2
+        elif letter == 0x65:  # e: queue id
+            row.queue_id = _field_number(data, at, stop)
+            seen |= 4
+        elif letter == 0x66:  # f: system flags
+            row.sys_flag = _field_number(data, at, stop)
+            seen |= 8
+        elif letter == 0x67:  # g: time
+            row.born_ms = _field_number(data, at, stop)
+            seen |= 16
+        elif letter == 0x68:  # h: flag
+            row.flag = _field_number(data, at, stop)
+            seen |= 32
+        elif letter == 0x6A:  # j: how often it was tried before
+            row.reconsume_times = _field_number(data, at, stop)
+        elif letter == 0x6D:  # m: batch
+            row.batch = 1 if _is(data, at, stop - at, _TRUE) else 0
+        at = stop + 1
+        if at < end and data[at] == 0x2C:
+            at += 1
+        elif at < end and data[at] == 0x7D:
+            return (at + 1 if seen == 63 else _NONE), used
+        else:
+            return _NONE, used
+
+
+@helper
+def _read_header(data, at, end, row, text, used):
+    """Read a header; return the end in the text, -1 if it is no plain send."""
+    if at >= end or data[at] != 0x7B:
+        return _NONE
+    at += 1
+    code = flag = np.int64(-1)
+    has_fields = named = False
+    row.opaque, row.version, row.language_length = 0, 0, 0
+    while True:
+        if at >= end or data[at] != 0x22:
+            return _NONE
+        name_at = at + 1
+        name_end = _text_end(data, name_at, end)
+        if name_end < 0 or name_end + 2 >= end or data[name_end + 1] != 0x3A:
+            return _NONE
+        length = name_end - name_at
+        at = name_end + 2
+        if _is(data, name_at, length, _FIELDS):
+            if data[at] != 0x7B or has_fields:
+                return _NONE
+            named = code == _SEND_V1  # if it comes first, as it does: the last line looks
+            at, used = _read_fields(data, at + 1, end, row, text, used, named)
+            if at < 0:
+                return _NONE
+            has_fields = True
+        elif (
+            _is(data, name_at, length, _LANGUAGE)
+            or _is(data, name_at, length, _ENCODING)
+            or _is(data, name_at, length, _REMARK)
+        ):
+            stop = _text_end(data, at + 1, end) if data[at] == 0x22 else _NONE
+            if stop < 0:
+                return _NONE
+            if length == len(_LANGUAGE):
+                row.language_at, row.language_length = at + 1, stop - at - 1
+            at = stop + 1
+        else:
+            value, at = _number(data, at, end)
+            if value < 0 or value > _INT_MAX:
+                return _NONE
+            if _is(data, name_at, length, _CODE):
+                code = value
+            elif _is(data, name_at, length, _FLAG):
+                flag = value
+            elif _is(data, name_at, length, _OPAQUE):
+                row.opaque = value
+            elif _is(data, name_at, length, _VERSION):
+                row.version = value
+            else:
+                return _NONE
+        if at < end and data[at] == 0x2C:
+            at += 1
+        elif at == end - 1 and data[at] == 0x7D:
+            break
+        else:
+            return _NONE
+    if not has_fields or named != (code == _SEND_V1):
+        return _NONE
+    if code != _SEND_V1 and code != _SEND_V2 and code != _SEND_BATCH:  # noqa: PLR1714
+        return _NONE
+    if flag != 0 and flag != 2:  # noqa: PLR1714
+        return _NONE
+    row.oneway = flag >> 1
+    return used
+
+
+@helper
+def _fits(row, body_max):
+    """Tell whether the numbers of a send are those of an ordinary message."""
+    return (
+        0 <= row.queue_id <= _INT_MAX
+        and 0 <= row.flag <= _INT_MAX
+        and 0 <= row.reconsume_times <= _INT_MAX
+        and 0 <= row.sys_flag <= _INT_MAX
+        and row.sys_flag & _SPECIAL_FLAGS == 0
+        and row.born_ms >= 0
+        and 0 < row.topic_length <= TOPIC_BYTES_MAX
+        and 0 < row.body_length <= body_max
+    )
+
+
+@helper
+def _measure_batch(data, row, extra_length):
+    """Count the messages of a client batch and the bytes of their records; False: it is not plain."""
+    at, end = row.body_at, row.body_at + row.body_length
+    messages = total = np.int64(0)
+    while at < end:
+        if end - at < HEAD_BYTES + 2:
+            return False
+        body_length = load_i32(data, at + 16)
+        length_at = at + HEAD_BYTES + body_length
+        if body_length < 0 or length_at + 2 > end:
+            return False
+        own = load_i16(data, length_at)
+        at = length_at + 2 + own
+        if own < 0 or at > end:
+            return False
+        if find_byte(data, length_at + 2, at, 0) != at:
+            return False
+        properties = own + extra_length
+        if own > 0 and data[at - 1] != 2:
+            properties += 1
+        if properties > PROPERTIES_BYTES_MAX:
+            return False
+        messages += 1
+        total += OVERHEAD_BYTES + body_length + row.topic_length + properties
+    row.messages, row.bytes = messages, total
+    return True
+
+
+@helper
+def _measure(data, row, suffix_length):
+    extra_length = row.properties_length + suffix_length
+    if row.batch == 1:
+        return _measure_batch(data, row, extra_length)
+    row.messages = 1
+    row.bytes = OVERHEAD_BYTES + row.body_length + row.topic_length + extra_length
+    return extra_length <= PROPERTIES_BYTES_MAX and row.key_length > 0
+
+
+@helper
+def _queue_of(data, row, queues, queue_count):
+    """Return the number of a send's queue among those of the run; `queue_count` if it is a new one."""
+    for number in range(queue_count):
+        other = queues[number]
+        if (
+            other.queue_id == row.queue_id
+            and other.topic_length == row.topic_length
+            and same_bytes(data, other.topic_at, data, row.topic_at, row.topic_length)
+        ):
+            return number
+    return queue_count
+
+
+@kernel
+def find_sends(data, start, frame_max, body_max, suffix_length, rows, queues, text):
+    """Fill `rows` and `queues` with the plain sends from `start` on.
+
+    Return how many of both, where the last send ends, how many bytes of keys and messages they have, and
+    language (position, length) and version of the last sender.
+    """
+    count = queue_count = 0
+    at, used = start, np.int64(0)
+    key_bytes = messages = np.int64(0)
+    while count < len(rows) and len(data) - at >= 8:
+        length, header_length = load_i32(data, at), load_i32(data, at + 4)
+        if length > frame_max - 4 or not 0 <= header_length <= min(length - 4, HEADER_BYTES_MAX):
+            break
+        frame_end = at + 4 + length
+        if frame_end > len(data):
+            break
+        row = rows[count]
+        row.body_at = at + 8 + header_length
+        row.body_length = frame_end - row.body_at
+        text_end = _read_header(data, at + 8, row.body_at, row, text, used)
+        if text_end < 0 or not _fits(row, body_max):
+            break
+        fine, key_at, key_end = _look_at_properties(text, row.properties_at, text_end)
+        if not fine:
+            break
+        row.key_at, row.key_length = key_at, key_end - key_at
+        if not _measure(data, row, suffix_length):
+            break
+        row.queue = _queue_of(data, row, queues, queue_count)
+        if row.queue == len(queues):
+            break
+        queue = queues[row.queue]
+        if row.queue == queue_count:
+            queue.topic_at, queue.topic_length = row.topic_at, row.topic_length
+            queue.queue_id = row.queue_id
+            queue.messages = queue.bytes = 0
+            queue_count += 1
+        queue.messages += row.messages
+        queue.bytes += row.bytes
+        messages += row.messages
+        key_bytes += row.key_length
+        used = text_end
+        at = frame_end
+        count += 1
+    last = rows[max(count - 1, 0)]
+    sender = last.language_at, last.language_length, last.version
+    return count, queue_count, at, key_bytes, messages, sender[0], sender[1], sender[2]

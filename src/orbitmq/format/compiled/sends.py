@@ -1,0 +1,156 @@
+"""The sends of one read, from their frames to their records and answers without an object for each."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from orbitmq.format.columns import Bytes
+from orbitmq.format.compiled.arrays import frozen
+from orbitmq.format.compiled.send_frames import QUEUE, SEND, find_sends
+from orbitmq.format.compiled.send_records import (
+    ANSWER_BYTES_MAX,
+    ID_START,
+    PARTS,
+    show_records,
+    write_answers,
+    write_sends,
+)
+
+SENDS_MAX: Final = 256
+"""So many sends are taken together."""
+_QUEUES_MAX: Final = 64
+_TEXT_BYTES: Final = 256 * 1024
+_NO_BYTES: Final[Bytes] = np.empty(0, dtype=np.uint8)
+_NO_DATA: Final = frozen(_NO_BYTES)
+
+
+class SentTo(NamedTuple):
+    """What goes to one queue."""
+
+    topic: str
+    queue_id: int
+    messages: int
+    record_bytes: int
+
+
+class SendRun:
+    """Sends that came together. Used again for the next ones; belongs to one thread."""
+
+    def __init__(self, *, frame_bytes_max: int, body_bytes_max: int) -> None:
+        self.count = 0
+        self.end = 0  # position in the data behind the last of them
+        self.record_bytes = 0  # of all their records together
+        self.queues: list[SentTo] = []
+        self.language, self.version = "", 0  # of the last sender
+        self._limits = frame_bytes_max, body_bytes_max
+        self._rows = np.zeros(SENDS_MAX, dtype=SEND)
+        self._queues = np.zeros(_QUEUES_MAX, dtype=QUEUE)
+        self._text = np.zeros(_TEXT_BYTES, dtype=np.uint8)
+        self._data = self._suffix = self._parts = _NO_DATA
+        self._ends = np.zeros(PARTS, dtype=np.int64)
+        self._id_bytes = self._answers_max = self._records_at = 0
+        self._records = _NO_BYTES
+
+    def use_texts(self, suffix: bytes, parts: Sequence[bytes]) -> None:
+        """Set what the broker adds to properties, and the parts of an answer (see `send_records`)."""
+        assert len(parts) == PARTS
+        self._suffix = np.frombuffer(suffix, dtype=np.uint8)
+        self._parts = np.frombuffer(b"".join(parts), dtype=np.uint8)
+        self._ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        self._id_bytes = len(parts[ID_START]) + 16 + 1  # and a comma
+
+    def find(self, data: bytes, start: int = 0) -> int:
+        """Look for plain sends from `start` on; return how many there are."""
+        self._data = np.frombuffer(data, dtype=np.uint8)
+        frame_max, body_max = self._limits
+        self.count, queue_count, self.end, key_bytes, messages, *sender = find_sends(
+            self._data,
+            start,
+            frame_max,
+            body_max,
+            len(self._suffix),
+            self._rows,
+            self._queues,
+            self._text,
+        )
+        self.queues = [
+            SentTo(data[at : at + length].decode("ascii"), queue_id, count, size)
+            for at, length, queue_id, count, size, _ in self._queues[:queue_count].tolist()
+        ]
+        self.record_bytes = sum(queue.record_bytes for queue in self.queues)
+        language_at, language_length, self.version = sender
+        self.language = data[language_at : language_at + language_length].decode("ascii")
+        self._answers_max = (
+            self.count * (8 + len(self._parts) + ANSWER_BYTES_MAX)
+            + key_bytes
+            + messages * self._id_bytes
+        )
+        return self.count
+
+    def write(
+        self,
+        out: Bytes,
+        position: int,
+        log_offset: int,
+        store_ms: int,
+        hosts: bytes,
+        next_offsets: Sequence[int],
+    ) -> int:
+        """Write the records into `out`, still without size and magic; return where they end.
+
+        `hosts` are the producer's and the broker's, packed; `next_offsets` the queues' next queue offsets.
+        """
+        assert 0 <= position <= len(out) - self.record_bytes
+        assert len(next_offsets) == len(self.queues)
+        self._queues["next_offset"][: len(next_offsets)] = next_offsets
+        end: int = write_sends(
+            out,
+            position,
+            log_offset,
+            store_ms,
+            np.frombuffer(hosts, dtype=np.uint8),
+            self._data,
+            self._text,
+            self._suffix,
+            self._rows,
+            self.count,
+            self._queues,
+        )
+        assert end == position + self.record_bytes
+        self._records, self._records_at = out, position
+        return end
+
+    def show(self) -> None:
+        """Give the records that were written size and magic, in their order."""
+        show_records(self._records, self._records_at, self._records_at + self.record_bytes)
+
+    def answers(self) -> bytes:
+        """Return the frames that answer the sends; the records are written and shown."""
+        out = np.empty(self._answers_max, dtype=np.uint8)
+        used = write_answers(
+            out,
+            self._text,
+            self._records,
+            self._records_at,
+            self._rows,
+            self.count,
+            self._parts,
+            self._ends,
+        )
+        return out[:used].tobytes()
+
+    def release(self) -> None:
+        """Let go of what came and of the segment."""
+        self._data, self._records = _NO_DATA, _NO_BYTES
+
+
+def warm_sends() -> None:
+    """Load or compile what is above."""
+    run = SendRun(frame_bytes_max=16, body_bytes_max=16)
+    parts: list[bytes] = [b""] * PARTS
+    run.use_texts(b"", parts)
+    run.find(b"")
+    run.write(np.zeros(1, dtype=np.uint8), 0, 0, 0, bytes(16), [])
+    run.show()
+    run.answers()
