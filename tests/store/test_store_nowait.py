@@ -1,5 +1,6 @@
 """The store beside an event loop: appends that do not wait, and who is told when."""
 
+import contextlib
 import errno
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from orbitmq.errors import StoreError
 from orbitmq.format.client_batch import ClientMessage, encode_client_batch
-from orbitmq.message import AppendStatus, QueueType
+from orbitmq.message import AppendResult, AppendStatus, QueueType
 from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
@@ -113,7 +115,7 @@ def test_a_failed_sync_is_told_and_appends_are_refused(sync_config):
         store.append(make_request(0))
         flushed = store.flushed_offset
         store.on_flushed(told)
-        disk.fail("*", "*/commitlog/*", errno.EIO, times=None)
+        disk.fail("sync_data", "*/commitlog/*", errno.EIO, times=None)
         store.append_nowait(make_request(1))
 
         assert told.wait_for(lambda: store.failure is not None and told.calls)
@@ -124,6 +126,47 @@ def test_a_failed_sync_is_told_and_appends_are_refused(sync_config):
     finally:
         with pytest.raises(Exception, match="not closed in order"):
             store.close()
+
+
+def one(store: MessageStore) -> AppendResult:
+    return store.append_nowait(make_request(1))
+
+
+def with_care(store: MessageStore) -> AppendResult:
+    return store.append_nowait(make_request(1, "AnotherTopic"))
+
+
+def many(store: MessageStore) -> AppendResult:
+    results = store.append_many_nowait([make_request(number) for number in range(1, 4)])
+    assert len({result.status for result in results}) == 1
+    return results[0]
+
+
+def batch(store: MessageStore) -> AppendResult:
+    return store.append_client_batch_nowait(batch_of(2))[0]
+
+
+@pytest.mark.parametrize("append", [one, with_care, many, batch])
+def test_a_write_that_fails_is_refused_and_so_is_what_follows(sync_config, append):
+    """With sync flush the log is written by calls that can fail."""
+    disk = FaultyDisk()
+    store = MessageStore.open(sync_config, disk=disk)
+    try:
+        store.append(make_request(0))
+        written = store.max_log_offset
+        disk.fail("write_at", "*/commitlog/*", errno.EIO, written_bytes=20)
+        refused = append(store)
+        assert refused.status is AppendStatus.SERVICE_NOT_AVAILABLE
+        assert "could not be written" in refused.reason
+        assert store.max_log_offset == written
+        assert "commitlog" in str(store.failure)
+        assert one(store).status is AppendStatus.SERVICE_NOT_AVAILABLE
+    finally:
+        with contextlib.suppress(StoreError):
+            store.close()
+    with MessageStore.open(sync_config) as again:
+        assert again.max_log_offset == written
+        assert again.append(make_request(0)).queue_offset == 1
 
 
 @pytest.mark.parametrize("compiled", [False, True])

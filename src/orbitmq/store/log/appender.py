@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from orbitmq.clock import Clock
-from orbitmq.errors import FormatError
+from orbitmq.errors import FormatError, StoreError
 from orbitmq.format.crc import CRC_MASK, crc32
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.record import FIXED, MAGIC_V1
@@ -179,6 +179,8 @@ class Appender:
                 counters.appended_messages += 1
             except struct.error as error:
                 return self._refused(unfit(error))
+            except StoreError as error:
+                return self._refused(_unwritten(error))
             finally:
                 self._lock_since_ms = 0
         if started:
@@ -197,6 +199,8 @@ class Appender:
             self._lock_since_ms = self._now_ms()
             try:
                 return self._append_prepared(prepared, self._store_ms())
+            except StoreError as error:
+                return self._refused(_unwritten(error))
             finally:
                 self._lock_since_ms = 0
 
@@ -257,6 +261,9 @@ class Appender:
             self._lock_since_ms = self._now_ms()
             try:
                 self._append_run(requests, results)
+            except StoreError as error:
+                # Which of them are whole in the log is not known; nobody may hear that all is well.
+                results = [self._refused(_unwritten(error)) for _ in requests]
             finally:
                 self._lock_since_ms = 0
         elapsed_ns = time.perf_counter_ns() - started
@@ -366,6 +373,8 @@ class Appender:
             try:
                 if not self._write_sends(run, hosts + self._own_host):
                     return False
+            except StoreError:
+                return False  # `append_many` finds that the store has failed, and says so
             finally:
                 self._lock_since_ms = 0
         self._counters.append_time.add((time.perf_counter_ns() - started) // run.count)
@@ -424,6 +433,8 @@ class Appender:
             self._lock_since_ms = self._now_ms()
             try:
                 return self._append_batch_records(prepared, batch)
+            except StoreError as error:
+                return [self._refused(_unwritten(error))]
             finally:
                 self._lock_since_ms = 0
 
@@ -521,6 +532,10 @@ class Appender:
             if len(self._hosts) >= _HOSTS_MAX:
                 self._hosts.clear()
             self._hosts[born_host] = born_host.packed()
+
+
+def _unwritten(error: StoreError) -> AppendResult:
+    return refuse(AppendStatus.SERVICE_NOT_AVAILABLE, f"the log could not be written: {error}")
 
 
 def _needs_care(properties: bytes) -> bool:
