@@ -9,7 +9,7 @@ other machines: its own cost per message must stay far below a broker's.
 
 import argparse
 import json
-import selectors
+import select
 import socket
 import struct
 import sys
@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 BODY_BYTES = 1024
 FIRST_OPAQUE = 1_000_000_000  # ten digits, so that every frame has the same length
-RECEIVE_BYTES = 1 << 20
+REQUESTS_MAX = 1 << 24
+SILENCE_S = 30
 _OPAQUE = np.frombuffer(b'"opaque":', np.uint8)
 _CODE = np.frombuffer(b'"code":', np.uint8)
 
@@ -123,6 +124,9 @@ class Link:
     buffer: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(1 << 23, np.uint8))
     filled: int = 0
 
+    def __post_init__(self) -> None:
+        self.view = memoryview(self.buffer)
+
 
 class Sender:
     """Keeps `depth` sends in flight over all connections together."""
@@ -133,78 +137,83 @@ class Sender:
         self._batch = arguments.batch
         self.errors = 0
         count = max(1, min(arguments.connections, arguments.depth))
-        self._sent_at = np.zeros(1 << 24)
-        self._latency: list[npt.NDArray[np.float64]] = []
-        self._done_at: list[float] = []
+        # By number of the request: pages that are not used cost nothing.
+        self._sent_at = np.zeros(REQUESTS_MAX)
+        self._done_at = np.zeros(REQUESTS_MAX)
         self._opaques = np.zeros(1 << 16, np.int64)
         self._codes = np.zeros(1 << 16, np.int64)
         self._bodies = np.zeros(1 << 16, np.int64)
-        self._select = selectors.DefaultSelector()
-        self.links = []
+        self._poll = select.epoll()
+        self.links: dict[int, Link] = {}
         for index in range(count):
             depth = arguments.depth // count + (index < arguments.depth % count)
             queues = [q for q in range(8) if q % count == index % 8] or [index % 8]
             frames = [send_frame(arguments.topic, q, arguments.batch) for q in queues]
             link = Link(connect(arguments.address), frames, depth)
-            self.links.append(link)
-            self._select.register(link.sock, selectors.EVENT_READ, link)
+            self.links[link.sock.fileno()] = link
+            self._poll.register(link.sock, select.EPOLLIN)
 
     def run(self, seconds: float, warm: float) -> dict[str, float]:
         """Send for so long; the first part is not counted."""
         start = time.perf_counter()
         self._until = start + warm + seconds
-        for link in self.links:
+        waiting = 0
+        for link in self.links.values():
             self._send(link, link.depth)
-        waiting = sum(link.depth for link in self.links)
+            waiting += link.depth
+        alone = link if len(self.links) == 1 else None
         while waiting:
-            ready = self._select.select(30)
-            if not ready:
-                raise SystemExit(f"no answer for 30 s; {waiting} requests wait")
-            for key, _ in ready:
-                answered = self._receive(key.data)
-                now = time.perf_counter()
+            for link in (alone,) if alone is not None else self._ready(waiting):
+                answered = self._receive(link)
                 waiting -= answered
-                if now < self._until and answered:
-                    self._send(key.data, answered)
+                if answered and time.perf_counter() < self._until:
+                    self._send(link, answered)
                     waiting += answered
         return self._figures(start + warm)
 
+    def _ready(self, waiting: int) -> list[Link]:
+        ready = self._poll.poll(SILENCE_S)
+        if not ready:
+            raise SystemExit(f"no answer for {SILENCE_S} s; {waiting} requests wait")
+        return [self.links[number] for number, _ in ready]
+
     def _send(self, link: Link, count: int) -> None:
-        parts = []
+        parts: list[bytes] = []
         first = self._next
         self._next = first + count
-        if self._next >= len(self._sent_at):
+        if self._next >= REQUESTS_MAX:
             raise SystemExit("more requests than this driver can remember")
         for number in range(first, first + count):
             before, behind = link.frames[link.turn]
             link.turn = (link.turn + 1) % len(link.frames)
             parts += (before, b"%d" % (FIRST_OPAQUE + number), behind)
+        data = b"".join(parts)
         self._sent_at[first : first + count] = time.perf_counter()
-        link.sock.sendall(b"".join(parts))
+        link.sock.sendall(data)
 
     def _receive(self, link: Link) -> int:
-        got = link.sock.recv_into(memoryview(link.buffer)[link.filled :])
+        got = link.sock.recv_into(link.view[link.filled :] if link.filled else link.view)
         if not got:
             raise SystemExit("the broker closed the connection")
         link.filled += got
         count, rest = split(link.buffer, link.filled, self._opaques, self._codes, self._bodies)
-        link.buffer[: link.filled - rest] = link.buffer[rest : link.filled].copy()
+        if rest < link.filled:
+            link.buffer[: link.filled - rest] = link.buffer[rest : link.filled].copy()
         link.filled -= rest
-        if count:
-            now = time.perf_counter()
+        if count == 1:
+            self.errors += self._codes.item(0) != 0
+            self._done_at[self._opaques.item(0) - FIRST_OPAQUE] = time.perf_counter()
+        elif count:
             self.errors += int(np.count_nonzero(self._codes[:count]))
-            self._latency.append(now - self._sent_at[self._opaques[:count] - FIRST_OPAQUE])
-            self._done_at.append(now)
-        return count
+            self._done_at[self._opaques[:count] - FIRST_OPAQUE] = time.perf_counter()
+        return int(count)
 
     def _figures(self, counted_from: float) -> dict[str, float]:
-        inside = [
-            latency
-            for latency, at in zip(self._latency, self._done_at, strict=True)
-            if counted_from <= at < self._until
-        ]
-        # On a machine that stood still nothing may have come in that time.
-        latency = np.concatenate(inside or self._latency) * 1000
+        done_at, sent_at = self._done_at[: self._next], self._sent_at[: self._next]
+        inside = (counted_from <= done_at) & (done_at < self._until)
+        if not inside.any():  # on a machine that stood still nothing may have come in that time
+            inside[:] = True
+        latency = (done_at - sent_at)[inside] * 1000
         p50, p99, p999 = np.percentile(latency, [50, 99, 99.9])
         seconds = self._until - counted_from
         return {
@@ -220,6 +229,9 @@ class Sender:
 def connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     sock = socket.create_connection((host, int(port)))
+    # The kernel's own limit of a wait: a Python timeout would cost a poll for each call.
+    wait = struct.pack("ll", SILENCE_S, 0)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
@@ -231,22 +243,22 @@ def send(arguments: argparse.Namespace) -> dict[str, float]:
 def pull(arguments: argparse.Namespace) -> dict[str, float]:
     """Read every queue from its first message to its end, one pull in flight per queue."""
     links = [connect(arguments.address) for _ in range(arguments.connections)]
-    select = selectors.DefaultSelector()
+    poll = select.epoll()
     started = time.perf_counter()
     pullers = [
         Puller(arguments.topic, queue, links[queue % len(links)], arguments.count)
         for queue in range(arguments.queues)
     ]
-    by_sock: dict[socket.socket, Link] = {}
+    by_number: dict[int, Link] = {}
     for sock in links:
-        select.register(sock, selectors.EVENT_READ)
-        by_sock[sock] = Link(sock, [], 0)
+        poll.register(sock, select.EPOLLIN)
+        by_number[sock.fileno()] = Link(sock, [], 0)
     for puller in pullers:
         puller.ask()
     latencies: list[float] = []
     while any(not puller.done for puller in pullers):
-        for key, _ in select.select(30):
-            link = by_sock[key.fileobj]  # type: ignore[index]
+        for number, _ in poll.poll(SILENCE_S):
+            link = by_number[number]
             got = link.sock.recv_into(memoryview(link.buffer)[link.filled :])
             if not got:
                 raise SystemExit("the broker closed the connection")
