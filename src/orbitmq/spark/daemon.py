@@ -6,10 +6,14 @@ then has the compiled kernels at once and shares their memory, instead of loadin
 
 import gc
 import os
+import socket
 import sys
+from collections.abc import Callable
 from typing import Final
 
-from pyspark.daemon import manager
+from pyspark import daemon as of_spark
+
+from orbitmq.spark.quick_socket import acknowledging, send_at_once
 
 TASKS: Final = "pyspark.worker"
 """The module that runs tasks. The others plan a query, one process each, and may not need kernels."""
@@ -18,7 +22,44 @@ TASKS: Final = "pyspark.worker"
 def main() -> None:
     if TASKS in sys.argv[1:]:
         load_kernels()
-    manager()
+        of_spark.worker = Worker(of_spark.worker)
+    of_spark.manager()
+
+
+class Worker:
+    """Runs tasks one after the other in a forked process. Takes the place of Spark's function."""
+
+    def __init__(self, run: Callable[[socket.socket, bool], int]) -> None:
+        self._run = run
+        self._is_first = True
+
+    def __call__(self, sock: socket.socket, authenticated: bool) -> int:
+        """Run one and return its exit code; with another than 0 the process ends."""
+        if self._is_first:
+            take_over(sock)
+        try:
+            code = self._run(sock, authenticated)
+        except BrokenPipeError:
+            # Spark has the rows that it wanted (a limit) and is gone: nobody needs a traceback.
+            return 1
+        if self._is_first:
+            self._is_first = False
+            keep_objects()
+        return code
+
+
+def take_over(sock: socket.socket) -> None:
+    """Have the tasks of this process use its socket without the waiting of TCP."""
+    send_at_once(sock)
+    from pyspark import worker  # not before the fork: it starts threads
+
+    worker.main = acknowledging(worker.main, sock)
+
+
+def keep_objects() -> None:
+    """Leave what there is out of all later garbage collections, of which Spark does one after each task."""
+    gc.collect()
+    gc.freeze()
 
 
 def load_kernels() -> None:
@@ -30,8 +71,7 @@ def load_kernels() -> None:
     from orbitmq.format.kernels import compiled
 
     compiled()
-    # Spark collects garbage after each task: 75 ms of it would go into numba's objects, which stay anyway.
-    gc.freeze()
+    keep_objects()  # Numba's, which stay anyway, would cost each task 75 ms.
 
 
 if __name__ == "__main__":
