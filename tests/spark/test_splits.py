@@ -1,12 +1,14 @@
 """The plan of a log that is being written: what a listing missed, what is not yet whole."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from log_builder import LogBuilder
 from orbitmq.spark import splits
-from orbitmq.spark.splits import plan_log
+from orbitmq.spark.splits import plan_log, usual_split_bytes
+from orbitmq.units import GiB, MiB
 from spark.reading_world import write_log
 
 
@@ -76,3 +78,17 @@ def test_torn_properties_are_not_waited_for_for_ever(built: tuple[LogBuilder, Pa
     (root / "commitlog" / f"{3 * 1024:020d}").write_bytes(bytes(builder.segments[3]))
 
     assert plan_log(root).end == builder.written
+
+
+@pytest.mark.parametrize(
+    ("log_bytes", "split_bytes"),
+    [(0, 64 * MiB), (1 * GiB, 64 * MiB), (4 * GiB, 128 * MiB), (100 * GiB, 256 * MiB)],
+)
+def test_a_long_log_has_longer_splits(
+    built: tuple[LogBuilder, Path], log_bytes: int, split_bytes: int
+) -> None:
+    plan = replace(plan_log(built[1]), end=log_bytes)
+
+    assert usual_split_bytes(plan) == split_bytes
+    assert usual_split_bytes(plan, 0, 2 * GiB) <= 64 * MiB
+    assert usual_split_bytes(plan, log_bytes - 4 * GiB) == min(split_bytes, 128 * MiB)

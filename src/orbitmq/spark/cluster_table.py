@@ -23,6 +23,7 @@ from orbitmq.spark.cluster_query import find_messages, joined, queue_range
 from orbitmq.spark.lookup_times import CLOCK_MARGIN_MS
 from orbitmq.spark.options import OFFSET_MAX, ReadOptions
 from orbitmq.spark.pushdown import narrowed, pushed
+from orbitmq.spark.splits import SPLIT_BYTES
 from orbitmq.spark.stream_cluster import ClusterView, is_pattern
 from orbitmq.spark.stream_offsets import QueueRange
 from orbitmq.spark.stream_pull import read_ranges
@@ -76,7 +77,8 @@ class ClusterTable:
             sizes = _message_bytes(view, found)
         finally:
             view.close()
-        return list[InputPartition](cut_tasks(joined(found), sizes, options.split_bytes))
+        split_bytes = options.split_bytes or SPLIT_BYTES
+        return list[InputPartition](cut_tasks(joined(found), sizes, split_bytes))
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield the rows of one task."""

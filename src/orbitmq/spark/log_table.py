@@ -25,7 +25,15 @@ from orbitmq.spark.pushdown import Predicate, narrowed, pushed
 from orbitmq.spark.segment import open_segment
 from orbitmq.spark.selection import RowSelection
 from orbitmq.spark.split_reader import BACK_BYTES, BadPlace, LogChunk, OnBad, read_split
-from orbitmq.spark.splits import Gap, LogPlan, Split, cut, plan_log
+from orbitmq.spark.splits import (
+    SPLIT_BYTES,
+    Gap,
+    LogPlan,
+    Split,
+    cut,
+    plan_log,
+    usual_split_bytes,
+)
 from orbitmq.units import KiB
 
 logger = logging.getLogger(__name__)
@@ -70,10 +78,9 @@ class LogTable:
         gaps = _gaps(plan, options)
         places = _places(plan, options)
         if places is None:
-            splits = cut(plan, options.split_bytes, options.start_offset, options.end_offset)
-            tasks = [LogTask(splits=(split,)) for split in splits]
+            tasks = [LogTask(splits=(split,)) for split in _splits(plan, options)]
         else:
-            tasks = _place_tasks(plan, places, options.split_bytes)
+            tasks = _place_tasks(plan, places, options.split_bytes or SPLIT_BYTES)
             _note_lookup(places, options)
         if gaps:
             tasks.append(LogTask(gaps=tuple(gaps)))
@@ -116,6 +123,11 @@ def _gaps(plan: LogPlan, options: ReadOptions) -> list[Gap]:
     for gap in concerned:
         logger.warning("%s: the log from %s to %s is missing", gap.path, gap.start, gap.end)
     return concerned
+
+
+def _splits(plan: LogPlan, options: ReadOptions) -> list[Split]:
+    start, end = options.start_offset, options.end_offset
+    return cut(plan, options.split_bytes or usual_split_bytes(plan, start, end), start, end)
 
 
 def _places(plan: LogPlan, options: ReadOptions) -> Places | None:

@@ -22,7 +22,7 @@ decompress          | true, false                          | false: `body` as st
 badRecords          | fail, skip, keep                     | what to do where the log holds no valid record
 checkCrc            | true, false                          | compare bodies with their checksums; without this
                     |                                      |   option they are where `body` is read
-splitBytes          | number, 64m                          | about how much of a segment a task reads
+splitBytes          | number, 64m to 256m by what is read  | about how much of a segment a task reads
 pushdown            | true, false                          | false: leave all filters to Spark
 metricsPath         | directory                            | tasks write there what they read (`metrics`)
 startingOffsets     | earliest, latest, timestamp:<time>,  | where a new stream starts
@@ -47,7 +47,6 @@ from typing import Any, Final
 
 from orbitmq.errors import ConfigError
 from orbitmq.settings import read_settings
-from orbitmq.spark.splits import SPLIT_BYTES
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
 
 OFFSET_MAX: Final = 2**63 - 1
@@ -91,7 +90,7 @@ class ReadOptions:
     decompress: bool = True
     bad_records: BadRecords = BadRecords.FAIL
     check_crc: bool | None = None  # None: where bodies are read
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None  # None: by the length of what is read
     pushdown: bool = True
     metrics_path: str = ""
     starting_offsets: str = "earliest"

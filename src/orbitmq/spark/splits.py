@@ -26,6 +26,9 @@ from orbitmq.spark.segment import Segment, open_segment
 from orbitmq.units import MiB
 
 SPLIT_BYTES: Final = 64 * MiB
+SPLIT_BYTES_MAX: Final = 256 * MiB
+SPLITS_MIN: Final = 32
+"""A log is cut into so many before they become longer: enough to share among the cores of a machine."""
 LISTINGS_MAX: Final = 5
 WRITING_MS_MAX: Final = 200
 """So long a writer may take between two bytes of a record."""
@@ -99,6 +102,17 @@ def cut(
             for here, there in itertools.pairwise(cuts)
         ]
     return splits
+
+
+def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None = None) -> int:
+    """Return a split's length for a read of [start, end).
+
+    Spark itself takes tens of milliseconds of processor time for each task; reading the headers of 64 MiB
+    takes about 20. So a long log has longer splits.
+    """
+    first = plan.start if start is None else max(start, plan.start)
+    last = plan.end if end is None else min(end, plan.end)
+    return min(max((last - first) // SPLITS_MIN, SPLIT_BYTES), SPLIT_BYTES_MAX)
 
 
 def find_end(file: SegmentFile, layout: StoreLayout, kernels: Kernels) -> int:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from orbitmq.errors import ConfigError, PipelineError, StoreIOError
 from orbitmq.spark.options import BadRecords, ReadOptions
-from orbitmq.spark.splits import LogPlan, Split, cut
+from orbitmq.spark.splits import SPLIT_BYTES, LogPlan, Split, cut
 from orbitmq.spark.stream_offsets import foreign_checkpoint
 from orbitmq.spark.stream_source import UNLIMITED, default_limit, limits
 from orbitmq.spark.stream_start import Start, StartKind
@@ -98,9 +98,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last > plan.end:
             raise self._shorter(last, plan.end)
         self._require_there(plan, first, last)
-        return [
-            SplitPartition(split) for split in cut(plan, self._options.split_bytes, first, last)
-        ]
+        split_bytes = self._options.split_bytes or SPLIT_BYTES
+        return [SplitPartition(split) for split in cut(plan, split_bytes, first, last)]
 
     def _first_offset(self, end: int) -> int:
         match self._start.kind:
