@@ -7,18 +7,31 @@ then has the compiled kernels at once and shares their memory, instead of loadin
 import gc
 import os
 import sys
+from pathlib import Path
 from typing import Final
-
-from pyspark.daemon import manager
 
 TASKS: Final = "pyspark.worker"
 """The module that runs tasks. The others plan a query, one process each, and may not need kernels."""
 
 
 def main() -> None:
+    sys.path[:] = installed_first(sys.path)
+    from pyspark.daemon import manager
+
     if TASKS in sys.argv[1:]:
         load_kernels()
     manager()
+
+
+def installed_first(path: list[str]) -> list[str]:
+    """Return a module path on which the archives of an installed PySpark come last.
+
+    Spark puts them first, for machines that have nothing else. They hold no compiled modules: this process
+    and each worker would compile them anew, a second's work, and look into them for every other import.
+    """
+    packages = tuple(str(Path(site, "pyspark")) + os.sep for site in path)
+    archives = [entry for entry in path if entry.startswith(packages)]
+    return [entry for entry in path if entry not in archives] + archives
 
 
 def load_kernels() -> None:
