@@ -10,16 +10,20 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from orbitmq.spark.daemon_ahead import handed_over
+
 TASKS: Final = "pyspark.worker"
 """The module that runs tasks. The others plan a query, one process each, and may not need kernels."""
 
 
 def main() -> None:
     sys.path[:] = installed_first(sys.path)
+    if TASKS in sys.argv[1:]:
+        if handed_over():
+            return
+        load_kernels()
     from pyspark.daemon import manager
 
-    if TASKS in sys.argv[1:]:
-        load_kernels()
     manager()
 
 

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from orbitmq.errors import SparkSetupError
 from orbitmq.spark import daemon
 from orbitmq.spark.cache_files import cached_file
+from orbitmq.spark.daemon_ahead import start_ahead
 from orbitmq.spark.java import find_java
 from orbitmq.spark.package import (
     INSTALLED,
@@ -94,8 +95,11 @@ def make_context(
 
 def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContext:
     spark_conf = SparkConf().setAppName(app).setAll(list(settings.items()))
+    variables = _variables(settings, running=_is_running(), quiet=quiet)
+    if quiet and not _is_running() and _has_our_daemon(settings, variables):
+        variables |= start_ahead()
     try:
-        with _environment(_variables(settings, running=_is_running(), quiet=quiet)):
+        with _environment(variables):
             context = SparkContext.getOrCreate(spark_conf)
     except PySparkException as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
@@ -105,6 +109,16 @@ def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContex
     if sends_package(context):
         send_package(context)
     return context
+
+
+def _has_our_daemon(settings: Mapping[str, str], variables: Mapping[str, str]) -> bool:
+    """Return whether workers will be forked from `daemon`, in this Python and its environment."""
+    return (
+        is_local(settings.get("spark.master", ""))
+        and settings.get("spark.python.daemon.module") == daemon.__name__
+        and variables["PYSPARK_PYTHON"] == sys.executable
+        and not any(name.startswith("spark.executorEnv.") for name in settings)
+    )
 
 
 def _is_running() -> bool:
