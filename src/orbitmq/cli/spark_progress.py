@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.cli.output import bytes_text
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.progress import Progress, TaskID
 
+    from orbitmq.spark.context import Spark
     from orbitmq.spark.progress import JobProgress, StageProgress
 
 LINE_SECONDS: Final = 5.0
 
 
 @contextmanager
-def shown_progress(spark: "SparkSession") -> Iterator["JobProgress"]:
+def shown_progress(spark: "Spark") -> Iterator["JobProgress"]:
     """Give a job its progress, shown as fits where standard error goes. Ctrl-C in it cancels the job."""
     from orbitmq.spark.progress import JobProgress
 

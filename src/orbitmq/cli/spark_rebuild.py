@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitmq.cli.output import Output, bytes_text, print_json
-from orbitmq.cli.spark_options import Conf, Config, Master, OutputForm, Root, open_session
+from orbitmq.cli.spark_options import Conf, Config, Master, OutputForm, Root, spark_context
 from orbitmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -106,12 +106,8 @@ def _run(
     from orbitmq.spark.jobs.rebuild_options import RebuildOptions
 
     options = RebuildOptions(scope, to, dry_run=dry_run)
-    spark = open_session(master, conf)
-    try:
-        with shown_progress(spark) as progress:
-            return rebuild_on_spark(spark, root, load_settings(config), options, progress=progress)
-    finally:
-        spark.stop()
+    with spark_context(master, conf) as spark, shown_progress(spark) as progress:
+        return rebuild_on_spark(spark, root, load_settings(config), options, progress=progress)
 
 
 def rebuild_value(report: "RebuildReport") -> dict[str, Any]:

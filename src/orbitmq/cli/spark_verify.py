@@ -3,7 +3,7 @@
 import typer
 
 from orbitmq.cli.output import Output, print_json
-from orbitmq.cli.spark_options import Conf, Config, Master, OutputForm, Root, spark_session
+from orbitmq.cli.spark_options import Conf, Config, Master, OutputForm, Root, spark_context
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +30,7 @@ def verify(
 
     settings = load_settings(config)
     guess_layout(root, settings)  # what is no store shows before Spark starts
-    with spark_session(master, conf, "verify") as spark, shown_progress(spark) as progress:
+    with spark_context(master, conf) as spark, shown_progress(spark) as progress:
         from orbitmq.spark.jobs.verify import verify as verify_store
 
         report = verify_store(spark, root, settings, progress)

@@ -9,10 +9,10 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
-from pyspark import daemon as of_spark
-
+from orbitmq.spark.daemon_ahead import handed_over
 from orbitmq.spark.quick_socket import acknowledging, send_at_once
 
 TASKS: Final = "pyspark.worker"
@@ -20,9 +20,23 @@ TASKS: Final = "pyspark.worker"
 
 
 def main() -> None:
+    sys.path[:] = installed_first(sys.path)
     if TASKS in sys.argv[1:]:
+        if handed_over():
+            return
         load_kernels()
-        of_spark.worker = Worker(of_spark.worker)
+        serve_tasks()
+        return
+    from pyspark.daemon import manager
+
+    manager()
+
+
+def serve_tasks() -> None:
+    """Fork a worker for each connection that Spark makes, until it is gone."""
+    from pyspark import daemon as of_spark
+
+    of_spark.worker = Worker(of_spark.worker)
     of_spark.manager()
 
 
@@ -60,6 +74,17 @@ def keep_objects() -> None:
     """Leave what there is out of all later garbage collections, of which Spark does one after each task."""
     gc.collect()
     gc.freeze()
+
+
+def installed_first(path: list[str]) -> list[str]:
+    """Return a module path on which the archives of an installed PySpark come last.
+
+    Spark puts them first, for machines that have nothing else. They hold no compiled modules: this process
+    and each worker would compile them anew, a second's work, and look into them for every other import.
+    """
+    packages = tuple(str(Path(site, "pyspark")) + os.sep for site in path)
+    archives = [entry for entry in path if entry.startswith(packages)]
+    return [entry for entry in path if entry not in archives] + archives
 
 
 def load_kernels() -> None:

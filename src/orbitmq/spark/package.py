@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 import orbitmq
 from orbitmq.errors import ConfigError, SparkSetupError
@@ -46,18 +46,18 @@ def check_setting(value: str) -> str:
     return value
 
 
-def sends_package(spark: SparkSession) -> bool:
-    """Return whether this session's executors need to be sent the package."""
-    conf = spark.sparkContext.getConf()
-    if is_local(spark.sparkContext.master or "") or conf.get(PACKAGE_SETTING) == INSTALLED:
+def sends_package(context: SparkContext) -> bool:
+    """Return whether this application's executors need to be sent the package."""
+    conf = context.getConf()
+    if is_local(context.master or "") or conf.get(PACKAGE_SETTING) == INSTALLED:
         return False
     sent = (conf.get("spark.submit.pyFiles") or "").split(",")
     return not any(Path(file).name == ARCHIVE for file in sent)
 
 
-def send_package(spark: SparkSession) -> None:
-    """Send the package to all executors of a session, those that come later too."""
-    spark.sparkContext.addPyFile(str(_archive()))
+def send_package(context: SparkContext) -> None:
+    """Send the package to all executors of an application, those that come later too."""
+    context.addPyFile(str(_archive()))
 
 
 @cache

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from orbitmq.spark.context import context_of
 from orbitmq.spark.interrupt import Interruptible
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import SparkSession
+
+    from orbitmq.spark.context import Spark
 
 LOOK_SECONDS: Final = 0.2
 
@@ -85,7 +87,7 @@ class JobProgress:
     Inside the `with`, Ctrl-C cancels what Spark runs and then raises KeyboardInterrupt.
     """
 
-    def __init__(self, spark: "SparkSession", *, show: Show | None = None) -> None:
+    def __init__(self, spark: "Spark", *, show: Show | None = None) -> None:
         self._spark = spark
         self._show = show
         self._interruptible = Interruptible(spark)
@@ -103,7 +105,7 @@ class JobProgress:
 
     def stage(self, name: str, total_bytes: int = 0) -> StageCounter:
         """Finish the stage before and start one; its tasks take the returned counter with them."""
-        context = self._spark.sparkContext
+        context = context_of(self._spark)
         counter = StageCounter(name, total_bytes, context.accumulator(0), context.accumulator(0))
         with self._lock:
             self._look(finished=True)

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from orbitmq.errors import SparkSetupError
 from orbitmq.spark import daemon
 from orbitmq.spark.cache_files import cached_file
+from orbitmq.spark.daemon_ahead import start_ahead
 from orbitmq.spark.java import find_java
 from orbitmq.spark.package import (
     INSTALLED,
@@ -68,25 +69,60 @@ def make_session(
 
     `quiet` is for commands, which say errors themselves: nothing of Spark's own log.
     """
-    given = dict(conf or {})
-    running = SparkContext._active_spark_context is not None or SUBMITTED in os.environ
-    master = master or given.get("spark.master") or (None if running else _usual_master())
-    settings = _settings(master, given)
+    settings = _settings(master, conf)
+    _start(app, settings, quiet=quiet)
     builder = SparkSession.builder.appName(app)
     for name, value in settings.items():
         builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    register(session)
+    return session
+
+
+def make_context(
+    *,
+    app: str = "orbitmq",
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    quiet: bool = False,
+) -> SparkContext:
+    """Return the running context, or a new one, for jobs that need no SQL: it takes seconds less.
+
+    Everything else is as in `make_session`.
+    """
+    return _start(app, _settings(master, conf), quiet=quiet)
+
+
+def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContext:
+    spark_conf = SparkConf().setAppName(app).setAll(list(settings.items()))
+    variables = _variables(settings, running=_is_running(), quiet=quiet)
+    if quiet and not _is_running() and _has_our_daemon(settings, variables):
+        variables |= start_ahead()
     try:
-        with _environment(_variables(settings, running=running, quiet=quiet)):
-            session = builder.getOrCreate()
+        with _environment(variables):
+            context = SparkContext.getOrCreate(spark_conf)
     except PySparkException as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         step = "`orbitmq spark doctor` looks at Java, Python and the settings."
         raise SparkSetupError("Spark's JVM ended while it started", step) from error
-    if sends_package(session):
-        send_package(session)
-    register(session)
-    return session
+    if sends_package(context):
+        send_package(context)
+    return context
+
+
+def _has_our_daemon(settings: Mapping[str, str], variables: Mapping[str, str]) -> bool:
+    """Return whether workers will be forked from `daemon`, in this Python and its environment."""
+    return (
+        is_local(settings.get("spark.master", ""))
+        and settings.get("spark.python.daemon.module") == daemon.__name__
+        and variables["PYSPARK_PYTHON"] == sys.executable
+        and not any(name.startswith("spark.executorEnv.") for name in settings)
+    )
+
+
+def _is_running() -> bool:
+    return SparkContext._active_spark_context is not None or SUBMITTED in os.environ
 
 
 def register(spark: SparkSession) -> None:
@@ -127,8 +163,9 @@ def _conf_directory() -> Path | None:
     return Path(home) / "conf" if home else None
 
 
-def _settings(master: str | None, given: dict[str, str]) -> dict[str, str]:
-    settings = dict(DEFAULTS)
+def _settings(master: str | None, conf: Mapping[str, str] | None) -> dict[str, str]:
+    given, settings = dict(conf or {}), dict(DEFAULTS)
+    master = master or given.get("spark.master") or (None if _is_running() else _usual_master())
     if master is not None:
         settings["spark.master"] = master
         if is_local(master) or "//127.0.0.1:" in master or "//localhost:" in master:

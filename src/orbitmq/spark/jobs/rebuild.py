@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ConfigError, StoreLockedError
@@ -26,6 +26,7 @@ from orbitmq.files.listing import SegmentFile
 from orbitmq.files.lock import StoreLock
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import plain
+from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.jobs.attempt_files import DIRECTORY, AttemptFiles, settle
 from orbitmq.spark.jobs.pack import PackOptions
@@ -46,15 +47,16 @@ from orbitmq.store.offline.exchange import WorkFiles
 from orbitmq.store.offline.tools import config_of, locked, make_dispatcher
 from orbitmq.store.recovery.log_view import LogView, open_log
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+SCANS_PER_CORE: Final = 4
+"""Scan tasks that each core has at least, if the log is large enough."""
+SPLITS_PER_SCAN: Final = 4
+"""Splits that a scan task has at most: what it has done counts when it ends, and is lost when it fails."""
 TASKS_PER_CORE: Final = 2
 """Build tasks; more would only cost, for their work is known beforehand and shared out evenly."""
 
 
 def rebuild(
-    spark: "SparkSession",
+    spark: Spark,
     root: Path,
     settings: Mapping[str, str] | None = None,
     options: RebuildOptions | None = None,
@@ -116,14 +118,14 @@ class _Rebuild:
 
     def __init__(
         self,
-        spark: "SparkSession",
+        spark: Spark,
         config: StoreConfig,
         options: RebuildOptions,
         progress: JobProgress,
         disk: Disk,
         clock: Clock,
     ) -> None:
-        self._context = spark.sparkContext
+        self._context = context_of(spark)
         self._config = config
         self._options = options
         self._progress = progress
@@ -208,15 +210,20 @@ class _Rebuild:
         return cut(plan, self._options.split_bytes)
 
     def _grouped(self, splits: list[Split]) -> list[list[Split]]:
-        """Put small splits together: a task costs more than a megabyte takes to scan."""
+        """Put splits together: handing out a task takes half as long as scanning a split.
+
+        Each core gets some tasks nevertheless, so that none has much to do when the others are done.
+        """
         total = sum(split.end - split.start for split in splits)
         even = -(-total // max(self._context.defaultParallelism, 1))
+        one = min(even, self._options.split_bytes)
+        some = min(even // SCANS_PER_CORE, SPLITS_PER_SCAN * self._options.split_bytes)
         groups: list[list[Split]] = []
         room = 0
         for split in splits:
             if room <= 0:
                 groups.append([])
-                room = min(even, self._options.split_bytes)
+                room = max(one, some)
             groups[-1].append(split)
             room -= split.end - split.start
         return groups

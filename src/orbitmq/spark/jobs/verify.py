@@ -15,6 +15,7 @@ from pyspark import StorageLevel
 
 from orbitmq.files.disk import Disk
 from orbitmq.format.kernels import compiled
+from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.finding_schema import FINDING_SCHEMA
 from orbitmq.spark.jobs.verify_context import VerifyContext
@@ -67,7 +68,7 @@ class VerifyReport(CheckReport):
 
 
 def verify(
-    spark: "SparkSession",
+    spark: Spark,
     root: Path,
     settings: Mapping[str, str] | None = None,
     progress: "JobProgress | None" = None,
@@ -99,8 +100,8 @@ class SparkTasks:
     then does the driver know which of it counts.
     """
 
-    def __init__(self, spark: "SparkSession", progress: "JobProgress | None") -> None:
-        self._context = spark.sparkContext
+    def __init__(self, spark: Spark, progress: "JobProgress | None") -> None:
+        self._context = context_of(spark)
         self._progress = progress
         self._scanned: list[RDD[Scanned]] = []
         self._log_bytes = 0

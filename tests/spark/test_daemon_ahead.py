@@ -1,0 +1,79 @@
+"""The process that workers are forked from, where it is started before Spark asks for it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbitmq.spark import daemon_ahead
+
+pytestmark = pytest.mark.spark
+
+PROGRAM = """
+import os
+import sys
+from pathlib import Path
+
+from orbitmq.spark.context import stop_quickly
+from orbitmq.spark.session import make_context
+
+
+def look(_: int) -> tuple[str, bool, int, str, bool]:
+    parent = Path(f"/proc/{os.getppid()}")
+    command = (parent / "cmdline").read_text().split("\\0")[2]
+    loaded = "orbitmq.format.compiled" in sys.modules
+    threads = len(list((parent / "task").iterdir()))
+    of_spark = "PYTHON_WORKER_FACTORY_SECRET" in os.environ
+    return command, loaded, threads, os.environ["PYTHONHASHSEED"], of_spark
+
+
+context = make_context(master="local[1]", conf={"spark.driver.memory": "512m", **%r}, quiet=True)
+print(*context.parallelize([0], 1).map(look).collect()[0])
+stop_quickly(context)
+"""
+
+
+def run(conf: dict[str, str], temporary: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM % conf],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_workers_come_from_the_process_that_was_started_ahead(tmp_path: Path):
+    assert run({}, tmp_path) == "orbitmq.spark.daemon_ahead True 1 0 True\n"
+
+    assert not list(tmp_path.glob("orbitmq-daemon-*"))
+
+
+def test_workers_with_an_environment_of_their_own_get_their_own_daemon(tmp_path: Path):
+    conf = {"spark.executorEnv.NUMBA_DISABLE_INTEL_SVML": "1"}
+
+    assert run(conf, tmp_path) == "orbitmq.spark.daemon True 1 0 True\n"
+
+
+def test_the_daemon_does_the_work_itself_where_nobody_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(daemon_ahead.VARIABLE, str(tmp_path / "gone"))
+
+    assert not daemon_ahead.handed_over()
+    assert daemon_ahead.VARIABLE not in os.environ  # workers have nothing to do with it
+
+
+def test_the_process_ends_with_a_driver_that_never_asked_for_it():
+    daemon_ahead.start_ahead()
+    started = daemon_ahead._started.pop()
+
+    assert started.stdin is not None
+    started.stdin.close()
+
+    assert started.wait(timeout=60) == 0
