@@ -314,3 +314,43 @@ def test_random_bytes_never_hurt_a_good_connection() -> None:
             await channels.close()
 
     run_async(main)
+
+
+class Taking(Echo):
+    """Takes a first frame as bytes, if it is whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offered: list[int] = []
+
+    def take_bytes(self, connection: Connection, data: bytes) -> int:
+        self.offered.append(len(data))
+        taken = 4 + int.from_bytes(data[:4])
+        if len(self.offered) > 1 or taken > len(data):
+            return 0
+        connection.send(Command(0, {"code": "taken"}, b"", opaque=1, flag=1))
+        return taken
+
+
+def test_a_handler_that_takes_bytes_sees_them_before_they_are_commands() -> None:
+    async def main() -> None:
+        handler = Taking()
+        server = Server(handler, NetConfig())
+        await server.start("127.0.0.1", 0)
+        reader, writer = await raw(server)
+        first, second = (encode_command(Command(7, {}, b"x" * n, opaque=n)) for n in (10, 5000))
+        writer.write(first + second[:100])
+        await asyncio.sleep(0.05)
+        writer.write(second[100:])
+        answers = []
+        for _ in range(2):
+            length = int.from_bytes(await reader.readexactly(4))
+            answers.append(await reader.readexactly(length))
+        assert b"taken" in answers[0]
+        assert answers[1].endswith(b"x" * 5000)
+        # The rest of the read is decoded; what waits for more is offered again when it is whole.
+        assert handler.offered == [len(first) + 100, len(second)]
+        await end(writer)
+        await server.stop()
+
+    run_async(main)

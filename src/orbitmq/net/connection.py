@@ -85,8 +85,8 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.active_at = 0.0  # loop time of the last read or write
         self.owner_data: dict[str, Any] = {}
-        self._handler, self._config, self._on_lost = handler, config, on_lost
-        self._take_bytes = handler.take_bytes if isinstance(handler, TakesBytes) else None
+        self._config, self._on_lost = config, on_lost
+        self.use(handler)
         self._decoder = FrameDecoder(config.frame_bytes_max)
         self._opaques = Opaques()
         self._waiting: dict[int, _Waiting] = {}
@@ -101,6 +101,11 @@ class Connection(asyncio.Protocol):
 
     def __repr__(self) -> str:
         return f"<Connection {self.peer}{' closed' if self.closed else ''}>"
+
+    def use(self, handler: Handler) -> None:
+        """Have this handler told what happens from now on."""
+        self._handler = handler
+        self._take_bytes = handler.take_bytes if isinstance(handler, TakesBytes) else None
 
     # --- what the loop calls ---
 

@@ -108,22 +108,20 @@ class Server:
 
 
 class _Admission:
-    """Stands before the handler: a connection that was not admitted is never heard of."""
+    """The handler of a connection until it is admitted; if it never is, nobody hears of it."""
 
-    __slots__ = ("_admitted", "_server")
+    __slots__ = ("_server",)
 
     def __init__(self, server: Server) -> None:
-        self._server, self._admitted = server, False
+        self._server = server
 
     def on_open(self, connection: Connection) -> None:
-        self._admitted = self._server.admit(connection)
-        if self._admitted:
+        if self._server.admit(connection):
+            connection.use(self._server.handler)
             self._server.handler.on_open(connection)
 
     def on_commands(self, connection: Connection, requests: list[Command]) -> None:
-        if self._admitted:
-            self._server.handler.on_commands(connection, requests)
+        """What came before the connection was closed is not looked at."""
 
     def on_close(self, connection: Connection, error: Exception | None) -> None:
-        if self._admitted:
-            self._server.handler.on_close(connection, error)
+        """It was never there."""
