@@ -83,6 +83,7 @@ class Router:
 
     def __init__(self, processors: Iterable[Processor] = ()) -> None:
         self._handlers: dict[int, Handler] = {}
+        self._before: dict[int, Callable[[], object]] = {}
         for processor in processors:
             self.add(processor.handlers())
 
@@ -90,6 +91,10 @@ class Router:
         for code, handler in handlers.items():
             assert code not in self._handlers, f"two processors for code {code}"
             self._handlers[code] = handler
+
+    def before(self, codes: Iterable[int], act: Callable[[], object]) -> None:
+        """Have `act` done before a request with one of these codes is handled."""
+        self._before.update(dict.fromkeys(codes, act))
 
     @property
     def codes(self) -> frozenset[int]:
@@ -109,6 +114,8 @@ class Router:
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported_remark(request.code)
             )
         try:
+            if request.code in self._before:
+                self._before[request.code]()
             return handler(connection, request)
         except Exception as error:
             return failure_answer(connection, request, error)

@@ -20,6 +20,7 @@ from orbitmq.errors import (
 )
 from orbitmq.message import Host
 from orbitmq.net.config import NetConfig
+from orbitmq.net.spin import Spin
 from orbitmq.wire.codes import VERSION
 from orbitmq.wire.command import (
     ONEWAY_FLAG,
@@ -75,6 +76,7 @@ class Connection(asyncio.Protocol):
         config: NetConfig,
         *,
         on_lost: "Callable[[Connection], None] | None" = None,
+        spin: Spin | None = None,
     ) -> None:
         self.peer = ""
         self.local = ""
@@ -85,7 +87,7 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.active_at = 0.0  # loop time of the last read or write
         self.owner_data: dict[str, Any] = {}
-        self._config, self._on_lost = config, on_lost
+        self._config, self._on_lost, self._spin = config, on_lost, spin
         self.use(handler)
         self._decoder = FrameDecoder(config.frame_bytes_max)
         self._opaques = Opaques()
@@ -136,6 +138,8 @@ class Connection(asyncio.Protocol):
             self._take(commands)
         if self._decoder.error is not None and not self.closed:
             self._give_up(self._decoder.error)
+        if self._spin is not None:
+            self._spin.after_read()
 
     def pause_writing(self) -> None:
         self._paused = True

@@ -7,6 +7,7 @@ import os
 from orbitmq.errors import UnreachableError
 from orbitmq.net.config import NetConfig
 from orbitmq.net.connection import Connection, Handler
+from orbitmq.net.spin import Spin
 from orbitmq.wire.command import Command
 
 _log = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ class Server:
         self._config = config or NetConfig()
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
+        self._spin: Spin | None = None
         self._refused = 0
 
     @property
@@ -31,6 +33,7 @@ class Server:
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one. UnreachableError: the address cannot be had."""
         loop = asyncio.get_running_loop()
+        self._spin = Spin(loop)
         try:
             self._server = await loop.create_server(
                 self._new_connection,
@@ -48,7 +51,9 @@ class Server:
         self._schedule_sweep(loop)
 
     def _new_connection(self) -> Connection:
-        return Connection(_Admission(self), self._config, on_lost=self.connections.discard)
+        return Connection(
+            _Admission(self), self._config, on_lost=self.connections.discard, spin=self._spin
+        )
 
     def admit(self, connection: Connection) -> bool:
         """Take a connection in, or close it because there are too many."""

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 4 * MiB
 LINGER_MS: Final = 1
 """So far apart are two rounds at least: one kernel call for many appends, and no wait for a lone one."""
-UNWATCHED_MS: Final = 10
+UNWATCHED_MS: Final = 40
 """So long a round waits when nobody waits for it: each one costs the appender a switch of threads."""
 RETRY_MS: Final = 1 * SECOND_MS
 RETRIES: Final = 30

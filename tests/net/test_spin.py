@@ -1,0 +1,60 @@
+"""A loop stays awake while reads are close together, and only then."""
+
+import asyncio
+
+from orbitmq.net import spin
+from orbitmq.net.spin import Spin
+
+
+class Loop:
+    """Counts what is to be done in the next turn."""
+
+    def __init__(self) -> None:
+        self.ready: list[object] = []
+
+    def call_soon(self, act: object) -> None:
+        self.ready.append(act)
+
+
+def test_reads_that_are_far_apart_let_the_loop_sleep(monkeypatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(spin.time, "perf_counter", lambda: now)
+    loop = Loop()
+    one = Spin(loop)  # type: ignore[arg-type]
+    for _ in range(3):
+        one.after_read()
+        now += 1
+    assert loop.ready == []
+
+
+def test_reads_that_are_close_keep_it_awake_for_a_moment(monkeypatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(spin.time, "perf_counter", lambda: now)
+    loop = Loop()
+    one = Spin(loop)  # type: ignore[arg-type]
+    for _ in range(3):
+        one.after_read()
+        now += spin.NEAR_S / 2
+    assert len(loop.ready) == 1  # not one for each read
+    turn = loop.ready.pop()
+    turn()  # type: ignore[operator]
+    assert loop.ready == [turn]
+    now += spin.NEAR_S
+    loop.ready.pop()()  # type: ignore[operator]
+    assert loop.ready == []
+    one.after_read()
+    now += spin.NEAR_S / 2
+    one.after_read()
+    assert len(loop.ready) == 1  # and again
+
+
+def test_a_real_loop_comes_to_rest() -> None:
+    async def main() -> bool:
+        loop = asyncio.get_running_loop()
+        one = Spin(loop)
+        one.after_read()
+        one.after_read()
+        await asyncio.sleep(50 * spin.NEAR_S)
+        return one._is_awake
+
+    assert asyncio.run(main()) is False
