@@ -16,7 +16,7 @@ from orbitmq.units import SECOND_MS
 DEFAULT_PORT: Final = 10911
 FAST_PORT_GAP: Final = 2
 """The second port, RocketMQ's "VIP channel", is so much below the first."""
-PLAIN_RECORDS: Final = 20_000
+PLAIN_RECORDS: Final = 4_000
 """A broker that is hardly used never pays for the compiled kernels: they are loaded after so many records."""
 REGISTER_MS_MIN: Final = 10 * SECOND_MS
 REGISTER_MS_MAX: Final = 60 * SECOND_MS
