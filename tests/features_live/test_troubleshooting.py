@@ -35,6 +35,7 @@ def test_stats_show_that_dispatch_is_behind_when_the_newest_cannot_be_pulled(clu
     monkeypatch.setattr(
         DispatchService, "dispatch_now", lambda self: dispatch_now(self) if may_run.is_set() else 0
     )
+    monkeypatch.setattr(DispatchService, "catch_up", lambda self, bytes_max: False)
     cluster.create("Orders", queues=1)
     cluster.send("Orders", "old")
     wait_until(lambda: dispatch(cluster)["behind_bytes"] == 0)

@@ -245,6 +245,15 @@ def test_bytes_that_are_no_frame_close_the_connection() -> None:
     assert quick.connection.closed
 
 
+def test_what_is_no_send_behind_an_earlier_send_is_left_alone(tmp_path: Path) -> None:
+    """Nothing of the send before may be taken for a part of it."""
+    quick = Producer(tmp_path, by_kernels=True)
+    quick.send([*FIRST, frame(send_command())])
+    quick.send([frame(Command(34, {}, b"\xff" * 600))])
+    assert not quick.connection.closed
+    quick.log()
+
+
 def test_settings_that_stand_in_messages_and_answers_take_effect_at_once(tmp_path: Path) -> None:
     quick = Producer(tmp_path, by_kernels=True)
     send = frame(send_command())

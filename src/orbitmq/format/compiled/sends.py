@@ -74,6 +74,8 @@ class SendRun:
             self._queues,
             self._text,
         )
+        if not self.count:
+            return 0  # what the rows say is of an earlier run
         self.queues = [
             SentTo(data[at : at + length].decode("ascii"), queue_id, count, size)
             for at, length, queue_id, count, size, _ in self._queues[:queue_count].tolist()
