@@ -279,6 +279,11 @@ class Dispatcher:
 
     def write_and_sync(self) -> None:
         """Bring everything that was dispatched to the disk."""
+        self.sync_queues()
+        self.index.flush()
+
+    def sync_queues(self) -> None:
+        """Bring the queues to the disk, without the index."""
         # Ext units before the queue units that point to them.
         if self.ext is not None:
             self.ext.write_out()
@@ -287,7 +292,6 @@ class Dispatcher:
         self.batch_queues.write_out()
         self.queues.sync()
         self.batch_queues.sync()
-        self.index.flush()
 
     # --- topics that go away ---
 

@@ -156,19 +156,9 @@ class _Rebuild:
         with ThreadPoolExecutor(2, thread_name_prefix="rebuild") as pool:
             for written in (
                 pool.submit(dispatcher.index.flush),
-                pool.submit(_sync_queues, dispatcher),
+                pool.submit(dispatcher.sync_queues),
             ):
                 written.result()
-
-
-def _sync_queues(dispatcher: Dispatcher) -> None:
-    if dispatcher.ext is not None:
-        dispatcher.ext.write_out()
-        dispatcher.ext.sync()
-    dispatcher.queues.write_out(thorough=True)
-    dispatcher.batch_queues.write_out()
-    dispatcher.queues.sync()
-    dispatcher.batch_queues.sync()
 
 
 def require_tail(repair: Repair) -> None:
