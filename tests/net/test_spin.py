@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from orbitmq.net import spin
 from orbitmq.net.spin import Spin
 
@@ -16,34 +18,45 @@ class Loop:
         self.ready.append(act)
 
 
-def test_reads_that_are_far_apart_let_the_loop_sleep(monkeypatch) -> None:
+class Time:
+    """What the clock shows."""
+
     now = 100.0
-    monkeypatch.setattr(spin.time, "perf_counter", lambda: now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(spin.time, "perf_counter", lambda: clock.now)
+    return clock
+
+
+def after_reads(clock: Time, apart_s: float) -> tuple[Loop, Spin]:
+    """Return a loop and its spin after three reads so far apart."""
     loop = Loop()
     one = Spin(loop)  # type: ignore[arg-type]
     for _ in range(3):
         one.after_read()
-        now += 1
+        clock.now += apart_s
+    return loop, one
+
+
+def test_reads_that_are_far_apart_let_the_loop_sleep(clock: Time) -> None:
+    loop, _ = after_reads(clock, 1)
     assert loop.ready == []
 
 
-def test_reads_that_are_close_keep_it_awake_for_a_moment(monkeypatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(spin.time, "perf_counter", lambda: now)
-    loop = Loop()
-    one = Spin(loop)  # type: ignore[arg-type]
-    for _ in range(3):
-        one.after_read()
-        now += spin.NEAR_S / 2
+def test_reads_that_are_close_keep_it_awake_for_a_moment(clock: Time) -> None:
+    loop, one = after_reads(clock, spin.NEAR_S / 2)
     assert len(loop.ready) == 1  # not one for each read
     turn = loop.ready.pop()
     turn()  # type: ignore[operator]
     assert loop.ready == [turn]
-    now += spin.NEAR_S
+    clock.now += spin.NEAR_S
     loop.ready.pop()()  # type: ignore[operator]
     assert loop.ready == []
     one.after_read()
-    now += spin.NEAR_S / 2
+    clock.now += spin.NEAR_S / 2
     one.after_read()
     assert len(loop.ready) == 1  # and again
 
