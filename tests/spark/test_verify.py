@@ -93,7 +93,7 @@ def test_no_findings_while_a_broker_appends(spark: SparkSession, tmp_path: Path)
         try:
             while store.max_offset("T", 3) < 50:
                 over.wait(0.01)
-            # A guess of the size from files that are being made was wrong once.
+            # Appended is not dispatched: without any queue file a guess would be RocketMQ's default.
             settings = {**OWN, "mappedFileSizeConsumeQueue": "2000"}
             reports = [verify(spark, config.root, settings, split_bytes=50_000) for _ in range(2)]
         finally:
