@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PREPARED := $(VENV)/.spark-prepared
 RESULTS := build/features.json
 
 # Two workers: the tests are to fit a machine of two cores.
@@ -32,6 +33,11 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'from orbitmq.format.kernels import compiled; compiled()'
 	@touch $(READY)
 
+# The tests start Spark a hundred times; where Java cannot keep its classes, they take longer.
+$(PREPARED): $(READY)
+	@-$(BIN)/orbitmq spark prepare
+	@touch $(PREPARED)
+
 check: $(READY) ## format, lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -48,7 +54,7 @@ format: $(READY) ## let ruff format and fix what it can
 QUICK := not crash and not compat and not spark
 SPARK := spark and not crash and not compat
 ALONE := crash or compat
-test: $(READY) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
+test: $(READY) $(PREPARED) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
 	@rm -f $(RESULTS)
 	@status=0; \
 	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \

@@ -20,6 +20,7 @@ MODULES = {
     "record": "Commit log record",
     "properties": "Properties",
     "property_crc": "Property CRC",
+    "compression": "Packed bodies",
     "client_batch": "Client batch",
     "filler": "Filler record",
     "cq_unit": "Consume queue unit",

@@ -68,6 +68,15 @@ class Host(NamedTuple):
     def packed(self) -> bytes:
         return self.address + self.port.to_bytes(4, "big", signed=True)
 
+    def text(self) -> str:
+        """Return "ip:port"."""
+        if len(self.address) == 4:
+            a, b, c, d = self.address
+            return f"{a}.{b}.{c}.{d}:{self.port}"
+        from ipaddress import ip_address  # few need it, and commands are to start quickly
+
+        return f"[{ip_address(self.address)}]:{self.port}"
+
 
 LOOPBACK: Final = Host(b"\x7f\x00\x00\x01", 0)
 

@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from golden_frames import frames
-from orbitmq.client.message import decode_messages, host_text
+from orbitmq.client.message import decode_messages
 from orbitmq.errors import FormatError
 from orbitmq.format.client_batch import ClientMessage, encode_client_batch
 from orbitmq.format.record import encode_record
@@ -86,5 +86,5 @@ def test_an_empty_answer_has_no_messages():
 
 
 def test_hosts_as_text():
-    assert host_text(Host(b"\x7f\x00\x00\x01", 5)) == "127.0.0.1:5"
-    assert host_text(Host(bytes(15) + b"\x01", 5)) == "[::1]:5"
+    assert Host(b"\x7f\x00\x00\x01", 5).text() == "127.0.0.1:5"
+    assert Host(bytes(15) + b"\x01", 5).text() == "[::1]:5"

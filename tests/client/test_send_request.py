@@ -5,12 +5,13 @@ import zlib
 import pytest
 
 from golden_frames import frames
-from orbitmq.client.config import ClientConfig, Compression
+from orbitmq.client.config import ClientConfig
 from orbitmq.client.message import Message
 from orbitmq.client.send_request import RequestMaker, split_batch
 from orbitmq.client.unique_id import UniqueIdMaker
 from orbitmq.errors import InvalidMessageError
 from orbitmq.format.client_batch import decode_client_batch
+from orbitmq.format.compression import Compression
 from orbitmq.format.properties import decode_properties
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.headers.send import SendHeader

@@ -31,8 +31,8 @@ def test_a_machine_as_it_should_be_is_all_ok(tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split() for line in done.stdout.splitlines() if "  ok " in f" {line}"]
     assert [line[1] for line in lines] == [
-        *("python", "pyspark", "pyarrow", "numba", "SPARK_HOME", "java", "machine"),
-        *("PYSPARK_PYTHON", "spark", "workers"),
+        *("python", "pyspark", "pyarrow", "numba", "SPARK_HOME", "java", "class"),
+        *("machine", "PYSPARK_PYTHON", "spark", "workers"),
     ]
     assert done.stderr == ""
 

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_cases import make_log, properties
-from orbitmq.client.message import host_text
 from orbitmq.format.columns import Bytes, ScanOptions
 from orbitmq.format.kernels import Kernels, compiled, plain
 from orbitmq.format.message_id import encode_offset_id
@@ -61,8 +60,8 @@ def _expected(log: Bytes, start: int, base_offset: int) -> dict[str, Any]:
         if -62_135_596_800_000 <= record.born_ms <= TIME_MS_MAX
         else None,
         "store_time": record.store_ms,
-        "born_host": host_text(record.born_host),
-        "store_host": host_text(record.store_host),
+        "born_host": record.born_host.text(),
+        "store_host": record.store_host.text(),
         "sys_flag": record.sys_flag,
         "flag": record.flag,
         "reconsume_times": record.reconsume_times,

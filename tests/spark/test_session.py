@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from orbitmq.errors import ConfigError
 from orbitmq.spark import session as session_module
 from orbitmq.spark.daemon import installed_first
+from orbitmq.spark.java import find_java
 from orbitmq.spark.session import make_session, register
 
 pytestmark = pytest.mark.spark
@@ -73,7 +74,7 @@ def test_a_log_configuration_of_the_user_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def log_file() -> str | None:
-        variables = session_module._variables({}, running=False, quiet=True)
+        variables = session_module._variables({}, find_java(), quiet=True)
         return variables.get("LOG4J_CONFIGURATION_FILE")
 
     ours = log_file()

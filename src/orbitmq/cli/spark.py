@@ -2,8 +2,14 @@
 
 import typer
 
-from orbitmq.cli import spark_dispatch, spark_doctor, spark_rebuild, spark_verify
+from orbitmq.cli import (
+    spark_dispatch,
+    spark_doctor,
+    spark_prepare,
+    spark_rebuild,
+    spark_verify,
+)
 
 app = typer.Typer(help="Rebuild, verify, dispatch and query stores on Spark.", no_args_is_help=True)
-for _part in (spark_doctor, spark_rebuild, spark_verify, spark_dispatch):
+for _part in (spark_doctor, spark_prepare, spark_rebuild, spark_verify, spark_dispatch):
     _part.register(app)

@@ -8,7 +8,7 @@ import typer
 
 from orbitmq.cli.output import bytes_text, print_table, time_text
 from orbitmq.format.message_id import encode_offset_id
-from orbitmq.message import Host, Property
+from orbitmq.message import Property
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,8 +74,8 @@ def print_record(found: "Found") -> None:
         "keys": " ".join(record.keys),
         "store_ms": f"{record.store_ms}  {time_text(record.store_ms)}",
         "born_ms": f"{record.born_ms}  {time_text(record.born_ms)}",
-        "store_host": host_text(record.store_host),
-        "born_host": host_text(record.born_host),
+        "store_host": record.store_host.text(),
+        "born_host": record.born_host.text(),
         "reconsume_times": record.reconsume_times,
         "prepared_offset": record.prepared_offset,
         "body": _shown_body(record.body),
@@ -83,13 +83,6 @@ def print_record(found: "Found") -> None:
     print_table(("field", "value"), [(name, _one_line(str(v))) for name, v in value.items()])
     properties = [(name, _one_line(text)) for name, text in record.property_map.items()]
     print_table(("property", "value"), properties)
-
-
-def host_text(host: Host) -> str:
-    import ipaddress
-
-    address = ipaddress.ip_address(host.address)
-    return f"[{address}]:{host.port}" if address.version == 6 else f"{address}:{host.port}"
 
 
 def print_stat(found: "StoreStat") -> None:

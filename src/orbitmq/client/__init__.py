@@ -2,7 +2,7 @@
 
 from orbitmq.client import aio
 from orbitmq.client.admin import AsyncAdmin
-from orbitmq.client.config import ClientConfig, Compression
+from orbitmq.client.config import ClientConfig
 from orbitmq.client.consumer import AsyncConsumer
 from orbitmq.client.consumer_config import StartFrom
 from orbitmq.client.delivery import Delivery
@@ -18,6 +18,7 @@ from orbitmq.client.sync_admin import Admin
 from orbitmq.client.sync_consumer import Consumer
 from orbitmq.client.sync_producer import Producer
 from orbitmq.client.sync_pull_consumer import PullConsumer
+from orbitmq.format.compression import Compression
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 __all__ = [

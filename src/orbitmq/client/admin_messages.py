@@ -6,7 +6,7 @@ from typing import Final
 
 from orbitmq.client.admin_base import ADMIN_GROUP, AdminBase
 from orbitmq.client.broker_api import PullStatus
-from orbitmq.client.message import ReceivedMessage, host_text
+from orbitmq.client.message import ReceivedMessage
 from orbitmq.errors import ClientError, FormatError, ResponseError
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.message import Property
@@ -47,7 +47,7 @@ class MessageAdmin(AdminBase):
             for broker in info.broker_addr_table.values()
             for address in broker.broker_addrs.values()
         }
-        address = host_text(host)
+        address = host.text()
         if address not in names:
             if topic is None:
                 raise ClientError(

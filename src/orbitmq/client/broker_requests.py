@@ -5,10 +5,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.client.compression import decompress
 from orbitmq.client.message import ReceivedMessage, decode_messages
 from orbitmq.client.roles import ConsumerRole
 from orbitmq.errors import FieldError, FormatError
+from orbitmq.format.compression import decompress
 from orbitmq.format.properties import decode_properties
 from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.stats import ConsumerStatus, ResetOffsets

@@ -7,10 +7,10 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from enum import Enum
 from typing import Any, Final
 
 from orbitmq.errors import ConfigError
+from orbitmq.format.compression import Compression
 from orbitmq.units import SECOND_MS, KiB, MiB
 from orbitmq.wire.command import Encoding
 
@@ -20,14 +20,6 @@ CREATION_TOPIC: Final = "TBW102"
 
 _PORT_MAX: Final = 65535
 _instances: Final = itertools.count()
-
-
-class Compression(Enum):
-    """How long bodies are packed."""
-
-    ZLIB = "ZLIB"
-    LZ4 = "LZ4"
-    ZSTD = "ZSTD"
 
 
 def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:

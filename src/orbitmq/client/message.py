@@ -1,17 +1,16 @@
 """Message: what is sent. ReceivedMessage: what comes back, decoded from stored records."""
 
-import ipaddress
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from orbitmq.client.compression import decompress
 from orbitmq.errors import ConfigError, FormatError
 from orbitmq.format.client_batch import decode_client_batch
+from orbitmq.format.compression import decompress
 from orbitmq.format.properties import decode_properties
 from orbitmq.format.record import Record, decode_record
-from orbitmq.message import Host, Property, SysFlag
+from orbitmq.message import Property, SysFlag
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -115,8 +114,8 @@ def received(record: Record, broker_name: str = "") -> ReceivedMessage:
         decode_properties(record.properties),
         record.born_ms,
         record.store_ms,
-        host_text(record.born_host),
-        host_text(record.store_host),
+        record.born_host.text(),
+        record.store_host.text(),
         record.offset_id,
         record.reconsume_times,
         record.flag,
@@ -149,11 +148,3 @@ def unwrap(message: ReceivedMessage) -> Iterator[ReceivedMessage]:
             flag=inner.flag,
             queue_offset=message.queue_offset + index,
         )
-
-
-def host_text(host: Host) -> str:
-    """Return "ip:port"."""
-    if len(host.address) == 4:
-        a, b, c, d = host.address
-        return f"{a}.{b}.{c}.{d}:{host.port}"
-    return f"[{ipaddress.ip_address(host.address)}]:{host.port}"

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from orbitmq.client.compression import FLAGS, compress
 from orbitmq.client.config import ClientConfig
 from orbitmq.client.message import Message
 from orbitmq.client.name_rules import require_message, require_properties_size
@@ -11,6 +10,7 @@ from orbitmq.client.unique_id import UniqueIdMaker
 from orbitmq.clock import Clock
 from orbitmq.errors import InvalidMessageError
 from orbitmq.format.client_batch import OVERHEAD_BYTES, ClientMessage, encode_client_batch
+from orbitmq.format.compression import FLAGS, compress
 from orbitmq.message import RETRY_PREFIX, Property, SysFlag
 from orbitmq.wire.codes import RequestCode
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from orbitmq.client.compression import decompress
 from orbitmq.errors import ConfigError, FormatError
 from orbitmq.format.columns import Ints, Rows
+from orbitmq.format.compression import decompress
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.message import SysFlag
 from orbitmq.spark.bad_places import describe

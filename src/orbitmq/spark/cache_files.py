@@ -11,10 +11,18 @@ from pathlib import Path
 def cached_file(name: str, text: str, *, mode: int = 0o644) -> Path:
     """Return a file `name` (may hold a directory) with this text, from the cache or made now."""
     try:
-        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return _make_file(Path(caches) / "orbitmq" / name, text, mode)
-    except (OSError, RuntimeError):  # no home directory, or one that is full
+        return _make_file(cache_directory() / name, text, mode)
+    except OSError:  # no home directory, or one that is full
         return _make_file(_own_directory() / name, text, mode)
+
+
+def cache_directory() -> Path:
+    """Return the user's directory for such files; nothing says that it is there or can be made."""
+    caches = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(caches or Path.home() / ".cache") / "orbitmq"
+    except RuntimeError as error:
+        raise FileNotFoundError("this user has no home directory") from error
 
 
 @cache

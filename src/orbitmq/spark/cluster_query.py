@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from orbitmq.client.admin_base import ADMIN_GROUP
 from orbitmq.client.broker_api import PullStatus
 from orbitmq.client.core import ClientCore
-from orbitmq.client.message import host_text
 from orbitmq.errors import FormatError, PipelineError, ResponseError
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.format.record import Record, decode_record
@@ -232,7 +231,7 @@ class _Finder:
             host, log_offset = decode_offset_id(message_id)
         except FormatError:
             return None  # a producer's id may be any text
-        address = host_text(host)
+        address = host.text()
         names = [
             name for name, ids in self._core.routes.brokers().items() if address in ids.values()
         ]

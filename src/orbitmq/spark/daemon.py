@@ -53,7 +53,7 @@ class Worker:
             take_over(sock)
         try:
             code = self._run(sock, authenticated)
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             # Spark has the rows that it wanted (a limit) and is gone: nobody needs a traceback.
             return 1
         if self._is_first:

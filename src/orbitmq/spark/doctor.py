@@ -45,6 +45,7 @@ def examine(master: str | None = None, conf: Mapping[str, str] | None = None) ->
         *(_library(name, least) for name, least in LIBRARIES.items()),
         _spark_home(),
         _java(),
+        _class_archive(),
         _machine(),
         _worker_python(conf or {}),
     ]
@@ -96,6 +97,17 @@ def _java() -> Check:
         what, _, step = str(error).partition(". ")
         return Check("java", what, ok=False, next_step=step)
     return Check("java", f"{java.version} from {java.source}, {java.executable}")
+
+
+def _class_archive() -> Check:
+    name, step = "class archive", "Spark starts sooner with one: orbitmq spark prepare"
+    try:
+        from orbitmq.spark.class_archive import found_archive
+
+        path = found_archive(find_java())
+    except (ImportError, OrbitError):
+        return Check(name, "not looked for")  # what is missing is told by the points before
+    return Check(name, "none", next_step=step) if path is None else Check(name, str(path))
 
 
 def _machine() -> Check:

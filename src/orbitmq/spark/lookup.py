@@ -10,6 +10,7 @@ The answer is complete or there is none: whatever files cannot vouch for is amon
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Final
 
 from orbitmq.errors import FormatError
@@ -45,7 +46,7 @@ def places(
     """Return where all records that the options select lie; None: scan the log."""
     if options.bad_records is BadRecords.KEEP:
         return None  # every bad place of the log is a row too
-    lookup = _Lookup(plan, options, compiled(), index_bytes_max)
+    lookup = _Lookup(plan, options, index_bytes_max)
     lookup.narrow_by_time(margin_ms, step_bytes)
     return lookup.run()
 
@@ -53,15 +54,17 @@ def places(
 class _Lookup:
     """One look-up, over the log offsets [start, end). Not thread-safe."""
 
-    def __init__(
-        self, plan: LogPlan, options: ReadOptions, kernels: Kernels, index_bytes_max: int
-    ) -> None:
-        self._plan, self._options, self._kernels = plan, options, kernels
+    def __init__(self, plan: LogPlan, options: ReadOptions, index_bytes_max: int) -> None:
+        self._plan, self._options = plan, options
         self._index_bytes_max = index_bytes_max
         self._start = max(plan.start, options.start_offset or 0)
         self._end = plan.end if options.end_offset is None else min(plan.end, options.end_offset)
         self._narrowed = False
         self._read_bytes = 0
+
+    @cached_property
+    def _kernels(self) -> Kernels:
+        return compiled()  # takes most of a second, and most reads look nothing up
 
     def _count(self, count: int) -> None:
         self._read_bytes += count

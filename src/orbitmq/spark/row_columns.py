@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from orbitmq.client.message import host_text
 from orbitmq.errors import FormatError
 from orbitmq.format.columns import Bytes, Ints, Rows
 from orbitmq.format.kernels import Kernels
@@ -133,7 +132,7 @@ class RowColumns:
         packed = self._gathered(at, lengths).array(pa.binary())
         # A log knows few hosts: each is written out once per batch.
         coded = packed.dictionary_encode()
-        texts = [host_text(unpack_host(host)) for host in coded.dictionary.to_pylist()]
+        texts = [unpack_host(host).text() for host in coded.dictionary.to_pylist()]
         return pa.array(texts, type=pa.string()).take(coded.indices)
 
     def _born_host(self) -> pa.Array:

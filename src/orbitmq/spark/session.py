@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 from orbitmq.errors import SparkSetupError
 from orbitmq.spark import daemon
 from orbitmq.spark.cache_files import cached_file
+from orbitmq.spark.class_archive import with_archive
 from orbitmq.spark.daemon_ahead import start_ahead
-from orbitmq.spark.java import find_java
+from orbitmq.spark.java import Java, find_java
 from orbitmq.spark.package import (
     INSTALLED,
     PACKAGE_SETTING,
@@ -29,6 +30,7 @@ from orbitmq.spark.package import (
     send_package,
     sends_package,
 )
+from orbitmq.spark.worker_python import worker_python
 
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -94,9 +96,12 @@ def make_context(
 
 
 def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContext:
+    java = None if _is_running() else find_java()
+    if java is not None:
+        settings = with_archive(settings, java)
     spark_conf = SparkConf().setAppName(app).setAll(list(settings.items()))
-    variables = _variables(settings, running=_is_running(), quiet=quiet)
-    if quiet and not _is_running() and _has_our_daemon(settings, variables):
+    variables = _variables(settings, java, quiet=quiet)
+    if quiet and java is not None and _has_our_daemon(settings):
         variables |= start_ahead()
     try:
         with _environment(variables):
@@ -111,12 +116,12 @@ def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContex
     return context
 
 
-def _has_our_daemon(settings: Mapping[str, str], variables: Mapping[str, str]) -> bool:
+def _has_our_daemon(settings: Mapping[str, str]) -> bool:
     """Return whether workers will be forked from `daemon`, in this Python and its environment."""
     return (
         is_local(settings.get("spark.master", ""))
         and settings.get("spark.python.daemon.module") == daemon.__name__
-        and variables["PYSPARK_PYTHON"] == sys.executable
+        and _given_python(settings) in (None, sys.executable)
         and not any(name.startswith("spark.executorEnv.") for name in settings)
     )
 
@@ -175,17 +180,15 @@ def _settings(master: str | None, conf: Mapping[str, str] | None) -> dict[str, s
     return settings | given
 
 
-def _variables(settings: Mapping[str, str], *, running: bool, quiet: bool) -> dict[str, str]:
-    """Return what the JVM's start and the Python workers take from the environment."""
-    # Workers would take whatever python3 is on the PATH.
-    python = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
-    found = {"PYSPARK_PYTHON": python or sys.executable}
+def _variables(settings: Mapping[str, str], java: Java | None, *, quiet: bool) -> dict[str, str]:
+    """Return what the start of `java` and the Python workers take from the environment."""
+    found = {"PYSPARK_PYTHON": _given_python(settings) or _own_python(settings)}
     if not os.environ.get("PYSPARK_DRIVER_PYTHON"):
         found["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if running:
+    if java is None:
         return found
     quiet = quiet and os.environ.get("ORBITMQ_DEBUG") != "1"
-    found |= find_java().environment(quiet=quiet)
+    found |= java.environment(quiet=quiet)
     if settings.get("spark.driver.host") == ON_THIS_MACHINE["spark.driver.host"]:
         found["SPARK_LOCAL_IP"] = ON_THIS_MACHINE["spark.driver.host"]
     if not _has_own_log():
@@ -193,6 +196,15 @@ def _variables(settings: Mapping[str, str], *, running: bool, quiet: bool) -> di
         file = cached_file(f"log4j2-{level}.properties", _LOG_FILE.format(level=level))
         found["LOG4J_CONFIGURATION_FILE"] = str(file)
     return found
+
+
+def _given_python(settings: Mapping[str, str]) -> str | None:
+    return settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+
+
+def _own_python(settings: Mapping[str, str]) -> str:
+    """Return this Python: workers would take whatever python3 is on the PATH."""
+    return worker_python() if is_local(settings.get("spark.master", "")) else sys.executable
 
 
 def _has_own_log() -> bool:

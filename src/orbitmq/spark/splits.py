@@ -20,7 +20,7 @@ from orbitmq.files.listing import SegmentFile, list_segments
 from orbitmq.files.replace import read_whole
 from orbitmq.format import checkpoint as checkpoint_format
 from orbitmq.format.columns import Bytes, ScanOptions, Stop
-from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.format.kernels import Kernels, compiled, plain
 from orbitmq.format.record import store_ms_at
 from orbitmq.spark.segment import Segment, open_segment
 from orbitmq.units import MiB
@@ -30,6 +30,8 @@ SPLIT_BYTES_MAX: Final = 256 * MiB
 SPLITS_MIN: Final = 32
 """A log is cut into so many before they become longer: enough to share among the cores of a machine."""
 LISTINGS_MAX: Final = 5
+PLAIN_BYTES: Final = 1 * MiB
+"""So much is read by the plain kernels in less time than it takes to load the fast ones."""
 WRITING_MS_MAX: Final = 200
 """So long a writer may take between two bytes of a record."""
 
@@ -78,7 +80,7 @@ def plan_log(root: Path, settings: Mapping[str, str] | None = None) -> LogPlan:
     if not files:
         return LogPlan(layout, (), 0, 0)
     last = _last_with_records(files)
-    end = find_end(files[last], layout, compiled())
+    end = find_end(files[last], layout)
     used = tuple(files[: last + 1])
     return LogPlan(layout, used, used[0].base_offset, end, tuple(_gaps(used, layout.segment_bytes)))
 
@@ -115,17 +117,19 @@ def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None =
     return min(max((last - first) // SPLITS_MIN, SPLIT_BYTES), SPLIT_BYTES_MAX)
 
 
-def find_end(file: SegmentFile, layout: StoreLayout, kernels: Kernels) -> int:
+def find_end(file: SegmentFile, layout: StoreLayout, kernels: Kernels | None = None) -> int:
     """Return where the log ends in its last segment.
 
     What a checkpoint of ours vouches for is not read again; the rest is, with its checksums, for a
-    record at the end may be half written.
+    record at the end may be half written. Without `kernels` the fast ones are loaded if it is much.
     """
     segment = open_segment(str(file.path), file.base_offset)
     trusted = _vouched_offset(layout)
     position = 0
     if file.base_offset <= trusted <= file.base_offset + len(segment.data):
         position = trusted - file.base_offset
+    if kernels is None:
+        kernels = compiled() if segment.data_end() - position > PLAIN_BYTES else plain()
     return file.base_offset + _walk_to_end(segment, position, layout.segment_bytes, kernels)
 
 

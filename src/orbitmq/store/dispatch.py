@@ -168,7 +168,8 @@ class Dispatcher:
         """Return the queue number of each row; queues that were not known are added."""
         rows = chunk.rows
         numbers = self._names.table.resolve(chunk.buffer, rows)
-        unknown = np.flatnonzero((numbers < 0) & (rows["marks"] & Mark.NO_UNIT == 0))
+        unknown = np.flatnonzero(numbers < 0)
+        unknown = unknown[rows["marks"][unknown] & Mark.NO_UNIT == 0]
         while len(unknown):
             # A first chunk is full of new queues, but the first rows of it name nearly all of them.
             some = unknown[:_NEW_ROWS].tolist()

@@ -15,18 +15,16 @@ from orbitmq.format.columns import ScanOptions, Stop
 from orbitmq.format.kernels import Kernels, compiled, plain
 from orbitmq.spark.jobs.pack import PackOptions
 from orbitmq.spark.jobs.parts import SplitFacts
-from orbitmq.spark.splits import Split
+from orbitmq.spark.splits import PLAIN_BYTES, Split
 from orbitmq.store.offline.rebuild import require_tail
 from orbitmq.store.recovery.log_view import LogView
 from orbitmq.store.recovery.queue_counts import Queue
 from orbitmq.store.recovery.recovery_plan import Repair, WalkOptions
 from orbitmq.store.recovery.walk import WalkResult, walk
-from orbitmq.units import MiB
 
 ScanAgain = Callable[[Split], SplitFacts]
 """Scan a split that is known to start at a record."""
 
-_PLAIN_BYTES: Final = 1 * MiB
 _RECENT: Final = 3
 
 
@@ -141,7 +139,7 @@ def _kernels_for(log: LogView, at: int) -> Kernels:
     first = log.index_of(at)
     left = sum(segment.data_end() for segment in log.segments[first:])
     left -= at - log.segments[first].base_offset
-    return compiled() if left > _PLAIN_BYTES else plain()
+    return compiled() if left > PLAIN_BYTES else plain()
 
 
 def cut_stale(chain: LogChain, log: LogView, options: PackOptions, again: ScanAgain) -> LogChain:

@@ -7,12 +7,21 @@ bits of sys_flag | format
 """
 
 import zlib
+from enum import Enum
 from typing import Any, Final
 
-from orbitmq.client.config import Compression
 from orbitmq.errors import ConfigError, FormatError
 from orbitmq.message import SysFlag
 from orbitmq.units import MiB
+
+
+class Compression(Enum):
+    """How long bodies are packed."""
+
+    ZLIB = "ZLIB"
+    LZ4 = "LZ4"
+    ZSTD = "ZSTD"
+
 
 COMPRESSED: Final = SysFlag.COMPRESSED.value
 TYPE_BITS: Final = SysFlag.COMPRESSION_TYPE.value

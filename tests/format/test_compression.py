@@ -5,9 +5,8 @@ import zlib
 
 import pytest
 
-from orbitmq.client.compression import FLAGS, compress, decompress
-from orbitmq.client.config import Compression
 from orbitmq.errors import FormatError
+from orbitmq.format.compression import FLAGS, Compression, compress, decompress
 
 BODY = b"some text that repeats. " * 500
 
