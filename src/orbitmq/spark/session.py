@@ -4,6 +4,7 @@ What is set where nobody said otherwise: the Java and the Python that fit, UTC, 
 source "orbitmq", and for a master on this machine the loopback address. Settings of a cluster are its own.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from orbitmq.spark.cache_files import cached_file
 from orbitmq.spark.class_archive import with_archive
 from orbitmq.spark.daemon_ahead import start_ahead
 from orbitmq.spark.java import Java, find_java
+from orbitmq.spark.jvm_start import no_jvm_left_behind
 from orbitmq.spark.package import (
     INSTALLED,
     PACKAGE_SETTING,
@@ -96,6 +98,9 @@ def make_context(
 
 
 def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContext:
+    quiet = quiet and os.environ.get("ORBITMQ_DEBUG") != "1"
+    if quiet:
+        logging.getLogger().addFilter(_is_news)
     java = None if _is_running() else find_java()
     if java is not None:
         settings = with_archive(settings, java)
@@ -104,7 +109,7 @@ def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContex
     if quiet and java is not None and _has_our_daemon(settings):
         variables |= start_ahead()
     try:
-        with _environment(variables):
+        with _environment(variables), no_jvm_left_behind():
             context = SparkContext.getOrCreate(spark_conf)
     except PySparkException as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
@@ -114,6 +119,11 @@ def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContex
     if sends_package(context):
         send_package(context)
     return context
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Py4J reports Ctrl-C with a traceback, in nobody's name; whoever pressed it knows."""
+    return not record.getMessage().startswith("KeyboardInterrupt while sending")
 
 
 def _has_our_daemon(settings: Mapping[str, str]) -> bool:
@@ -187,7 +197,6 @@ def _variables(settings: Mapping[str, str], java: Java | None, *, quiet: bool) -
         found["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if java is None:
         return found
-    quiet = quiet and os.environ.get("ORBITMQ_DEBUG") != "1"
     found |= java.environment(quiet=quiet)
     if settings.get("spark.driver.host") == ON_THIS_MACHINE["spark.driver.host"]:
         found["SPARK_LOCAL_IP"] = ON_THIS_MACHINE["spark.driver.host"]
