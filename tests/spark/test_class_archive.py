@@ -83,6 +83,8 @@ def test_without_a_home_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", no_home)
 
     assert found_archive(find_java()) is None
+    with pytest.raises(SparkSetupError, match=r"no place .* Set XDG_CACHE_HOME"):
+        make_archive([sys.executable, "-c", WRITES])
 
 
 def test_spark_starts_with_classes_of_the_archive(tmp_path: Path) -> None:

@@ -61,8 +61,12 @@ def make_archive(command: Sequence[str]) -> Path:
     writes the file when it ends.
     """
     java = find_java()
-    target = archive_path(java)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target = archive_path(java)
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        step = "Set XDG_CACHE_HOME to a directory that can be written to."
+        raise SparkSetupError(f"there is no place for the file: {cause}", step) from cause
     with tempfile.TemporaryDirectory(prefix="orbitmq-classes-", dir=target.parent) as directory:
         fresh = Path(directory) / "classes.jsa"
         said = _run([*command, str(Path(directory) / "store"), str(fresh)])

@@ -3,6 +3,7 @@
 Spark has its own Python side once more, as archives, for machines that have nothing else, and puts them
 first on the module path. They hold no compiled modules: each process that plans a query would compile most
 of PySpark, for nearly a second. A script in between leaves them out: PySpark is installed here.
+(Where it is installed on the machines of a cluster, `daemon.installed_first` does that for tasks.)
 """
 
 import hashlib
