@@ -15,7 +15,7 @@ RESULTS := build/features.json
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest --feature-results=$(RESULTS)
 
-.PHONY: help install check format test test-spark test-crash features features-update demo bench clean
+.PHONY: help install check format test test-spark test-crash mutants features features-update demo bench clean
 
 help: ## this menu
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 25
@@ -43,6 +43,7 @@ check: $(READY) ## format, lint, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/mutants.py --check
 
 format: $(READY) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
@@ -68,6 +69,9 @@ test-spark: $(READY) ## the Spark tests alone, without those that kill or need J
 
 test-crash: $(READY) ## 1 000 kills and 200 power cuts (long)
 	ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
+
+mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (an hour)
+	$(BIN)/python tools/mutants.py
 
 $(RESULTS): $(READY)
 	-$(PYTEST) -q -n $(WORKERS) --dist worksteal -m 'feature and $(QUICK)'
