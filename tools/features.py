@@ -18,15 +18,15 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "FEATURES.md"
-ROW = re.compile(r"^\| ([FPX]\d+) \| (.*) \| (.*) \| (proved|failing|missing) \|$")
+STATES = ("proved", "failing", "missing")
+ROW = re.compile(r"^\| ([FPX]\d+) \| (.*) \| (.*) \| ([^|]*) \|$")
 
 
 @dataclass(frozen=True)
-class Feature:
-    """One row of the document, and the outcome of each test that names it."""
+class Claim:
+    """What has one state: a row of the document, or a part of a row that has several."""
 
     name: str
-    title: str
     documented: str
     tests: Mapping[str, str]
 
@@ -41,8 +41,54 @@ class Feature:
         return self.documented if outcomes else "missing"
 
     @property
+    def skipped(self) -> int:
+        return sum(outcome == "skipped" for outcome in self.tests.values())
+
+    @property
     def shown(self) -> str:
-        return "skipped here" if set(self.tests.values()) == {"skipped"} else self.state
+        """Return the state as a person should see it: what did not run here is said."""
+        if not self.skipped:
+            return self.state
+        if self.skipped == len(self.tests):
+            return "skipped here"
+        return f"{self.state}, {self.skipped} skipped here"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One row of the document. Each of its parts needs a proof of its own."""
+
+    name: str
+    title: str
+    parts: Mapping[str, Claim]  # one part with no name where the row has no parts
+
+    @property
+    def tests(self) -> set[str]:
+        return {test for claim in self.parts.values() for test in claim.tests}
+
+    @property
+    def state(self) -> str:
+        """Return the worst state of its parts: proved means all of it."""
+        return max((claim.state for claim in self.parts.values()), key=STATES.index)
+
+    @property
+    def cell(self) -> str:
+        return ", ".join(f"{part} {claim.state}".strip() for part, claim in self.parts.items())
+
+    @property
+    def shown(self) -> str:
+        return ", ".join(f"{part} {claim.shown}".strip() for part, claim in self.parts.items())
+
+
+def parse_states(cell: str) -> dict[str, str]:
+    """Read the last column: `proved`, or one state for each part: `java proved, go missing`."""
+    states = {}
+    for entry in cell.split(", "):
+        part, _, state = entry.strip().rpartition(" ")
+        if state not in STATES:
+            sys.exit(f"docs/FEATURES.md: {cell!r} is no state: say one of {', '.join(STATES)}")
+        states[part] = state
+    return states
 
 
 def read_tests(path: Path) -> dict[str, dict[str, Any]]:
@@ -59,7 +105,12 @@ def read_features(document: str, tests: Mapping[str, Mapping[str, Any]]) -> Iter
             by_name[name][test] = entry["outcome"]
     for line in document.splitlines():
         if row := ROW.match(line):
-            yield Feature(row[1], row[2], row[4], by_name[row[1]])
+            name = row[1]
+            claims = {
+                part: Claim(full := f"{name}.{part}" if part else name, state, by_name[full])
+                for part, state in parse_states(row[4]).items()
+            }
+            yield Feature(name, row[2], claims)
 
 
 def print_table(features: list[Feature]) -> None:
@@ -67,8 +118,19 @@ def print_table(features: list[Feature]) -> None:
         files = sorted({test.partition("::")[0] for test in feature.tests})
         proof = f"{len(feature.tests)} tests in {', '.join(files)}" if files else ""
         print(f"{feature.shown:12}  {feature.name:4}  {feature.title:58}  {proof}".rstrip())
-    counts = Counter(feature.shown for feature in features)
-    print("\n" + ", ".join(f"{count} {state}" for state, count in sorted(counts.items())))
+    print(f"\n{counted(features)}")
+
+
+def counted(features: list[Feature]) -> str:
+    counts = Counter(feature.state for feature in features)
+    return ", ".join(f"{counts[state]} {state}" for state in STATES)
+
+
+def print_skipped(features: list[Feature]) -> None:
+    """Name every claim of which a part did not run here: its state is partly an older one."""
+    claims = [claim for feature in features for claim in feature.parts.values() if claim.skipped]
+    for claim in claims:
+        print(f"  {claim.name}: {claim.skipped} of {len(claim.tests)} tests skipped here")
 
 
 def print_summary(tests: Mapping[str, Mapping[str, Any]]) -> None:
@@ -86,28 +148,26 @@ def print_summary(tests: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def check(features: list[Feature]) -> int:
-    different = [feature for feature in features if feature.state != feature.documented]
-    for feature in different:
+    claims = [claim for feature in features for claim in feature.parts.values()]
+    different = [claim for claim in claims if claim.state != claim.documented]
+    for claim in different:
         print(
-            f"docs/FEATURES.md says {feature.name} is {feature.documented}, the tests say {feature.state}"
+            f"docs/FEATURES.md says {claim.name} is {claim.documented}, the tests say {claim.state}"
         )
     if different:
         print("`make features-update` writes the states of this run into the document")
         return 1
-    counts = Counter(feature.state for feature in features)
-    print(
-        f"features: {counts['proved']} proved, {counts['failing']} failing,"
-        f" {counts['missing']} missing, as docs/FEATURES.md says"
-    )
+    print(f"features: {counted(features)}, as docs/FEATURES.md says")
+    print_skipped(features)
     return 0
 
 
 def write(document: str, features: list[Feature]) -> None:
-    states = {feature.name: feature.state for feature in features}
+    cells = {feature.name: feature.cell for feature in features}
 
     def with_state(line: str) -> str:
         row = ROW.match(line)
-        return f"| {row[1]} | {row[2]} | {row[3]} | {states[row[1]]} |" if row else line
+        return f"| {row[1]} | {row[2]} | {row[3]} | {cells[row[1]]} |" if row else line
 
     text = "\n".join(with_state(line) for line in document.splitlines()) + "\n"
     DOCUMENT.write_text(text, encoding="utf-8")

@@ -53,8 +53,8 @@ def test_inventory_has_every_row_once():
     numbers = {kind: [int(n) for k, n in rows if k == kind] for kind in "FPX"}
 
     assert numbers == {
-        "F": list(range(1, 110)),
-        "P": list(range(1, 17)),
+        "F": list(range(1, 123)),
+        "P": list(range(1, 20)),
         "X": list(range(1, 9)),
     }
 
@@ -86,7 +86,8 @@ def test_menu_shows_every_recipe():
 def test_a_marker_with_an_unknown_row_fails_its_test(tmp_path):
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["feature_plugin"]\n')
     (tmp_path / "test_it.py").write_text(
-        "import pytest\n\n@pytest.mark.feature('F1', 'F999')\ndef test_it():\n    pass\n"
+        "import pytest\n\n"
+        "@pytest.mark.feature('F1', 'F999', 'X1', 'X1.java')\ndef test_it():\n    pass\n"
     )
     options = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={ROOT / 'tests'}"]
 
@@ -99,4 +100,4 @@ def test_a_marker_with_an_unknown_row_fails_its_test(tmp_path):
     )
 
     assert result.returncode == 1
-    assert "no such row in docs/FEATURES.md: F999" in result.stdout
+    assert "no such row in docs/FEATURES.md: F999, X1" in result.stdout

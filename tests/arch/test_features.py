@@ -52,6 +52,45 @@ def test_state_follows_from_the_outcomes(tool, monkeypatch, tmp_path, outcomes, 
     assert run(tool, monkeypatch, tmp_path, {"F1": state}, tests, "--check") == 0
 
 
+def test_each_part_of_a_row_has_a_state_of_its_own(tool, monkeypatch, tmp_path, capsys):
+    tests = {"t::1": a_test("passed", "X1.java"), "t::2": a_test("failed", "X1.go")}
+    states = {"X1": "java missing, go proved, node proved"}
+
+    code = run(tool, monkeypatch, tmp_path, states, tests, "--check")
+    run(tool, monkeypatch, tmp_path, states, tests, "--write")
+
+    assert code == 1
+    assert "says X1.go is proved, the tests say failing" in capsys.readouterr().out
+    assert "| java proved, go failing, node missing |" in tool.DOCUMENT.read_text()
+
+
+def test_a_row_is_proved_when_all_its_parts_are(tool, monkeypatch, tmp_path, capsys):
+    tests = {"t::1": a_test("passed", "X1.java")}
+
+    run(tool, monkeypatch, tmp_path, {"X1": "java proved, go missing"}, tests, "--check")
+
+    assert "features: 0 proved, 0 failing, 1 missing" in capsys.readouterr().out
+
+
+def test_what_was_skipped_here_is_said(tool, monkeypatch, tmp_path, capsys):
+    tests = {
+        "t::1": a_test("passed", "F1"),
+        "t::2": a_test("skipped", "F1", reason="no Java"),
+        "t::3": a_test("skipped", "X1.go", reason="no Go"),
+    }
+    states = {"F1": "proved", "X1": "go proved"}
+
+    run(tool, monkeypatch, tmp_path, states, tests, "--check")
+    checked = capsys.readouterr().out
+    run(tool, monkeypatch, tmp_path, states, tests)
+    table = capsys.readouterr().out
+
+    assert "F1: 1 of 2 tests skipped here" in checked
+    assert "X1.go: 1 of 1 tests skipped here" in checked
+    assert "proved, 1 skipped here  F1" in table
+    assert "go skipped here  X1" in table
+
+
 @pytest.mark.parametrize("documented", ["proved", "missing"])
 def test_skipped_tests_leave_what_is_documented(tool, monkeypatch, tmp_path, documented):
     tests = {"t::1": a_test("skipped", "X2", reason="no Java")}

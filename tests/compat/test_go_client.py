@@ -28,7 +28,7 @@ def program(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield running
 
 
-@pytest.mark.feature("X1")
+@pytest.mark.feature("X1.go")
 def test_messages_sent_in_every_way_arrive_once_where_the_answer_said(
     cluster: Cluster, program: ClientProgram
 ) -> None:

@@ -37,7 +37,7 @@ def program(
         yield running
 
 
-@pytest.mark.feature("X1")
+@pytest.mark.feature("X1.java")
 def test_messages_sent_in_every_way_arrive_once_where_the_answer_said(
     cluster: Cluster, program: ClientProgram
 ) -> None:

@@ -48,7 +48,7 @@ def _write(config: StoreConfig, written: Written, count: int = COUNT, seed: int 
         append_every_kind(store, config, count, seed, written)
 
 
-@pytest.mark.feature("F16", "X2")
+@pytest.mark.feature("F16", "X2.ours-to-java")
 def test_java_reads_every_kind_of_message_of_a_store_that_we_closed(tmp_path: Path) -> None:
     config, written = small_config(tmp_path / "store"), Written()
     _write(config, written)
@@ -62,7 +62,7 @@ def test_java_reads_every_kind_of_message_of_a_store_that_we_closed(tmp_path: Pa
     assert view.closed
 
 
-@pytest.mark.feature("X2")
+@pytest.mark.feature("X2.ours-to-java")
 def test_java_and_we_go_on_with_each_others_store_in_turn(tmp_path: Path) -> None:
     config, written = small_config(tmp_path / "store"), Written()
     _write(config, written, 200, seed=1)
@@ -75,7 +75,7 @@ def test_java_and_we_go_on_with_each_others_store_in_turn(tmp_path: Path) -> Non
     require_consistent(view)
 
 
-@pytest.mark.feature("X2")
+@pytest.mark.feature("X2.ours-to-java")
 def test_java_reads_a_store_whose_queues_and_index_we_rebuilt(tmp_path: Path) -> None:
     config, written = small_config(tmp_path / "store"), Written()
     _write(config, written, 600)
@@ -90,7 +90,7 @@ def test_java_reads_a_store_whose_queues_and_index_we_rebuilt(tmp_path: Path) ->
     require_consistent(view)
 
 
-@pytest.mark.feature("X2")
+@pytest.mark.feature("X2.ours-to-java")
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_java_recovers_a_store_of_ours_whose_writer_was_killed(
     mode: str, server: ForkServer, tmp_path: Path
@@ -109,7 +109,7 @@ def test_java_recovers_a_store_of_ours_whose_writer_was_killed(
     _require_acknowledged(view.records, history)
 
 
-@pytest.mark.feature("X2")
+@pytest.mark.feature("X2.ours-to-java")
 def test_java_reads_a_store_that_we_recovered_after_a_kill(
     server: ForkServer, tmp_path: Path
 ) -> None:
@@ -126,7 +126,7 @@ def test_java_reads_a_store_that_we_recovered_after_a_kill(
     _require_acknowledged(view.records, history)
 
 
-@pytest.mark.feature("X2")
+@pytest.mark.feature("X2.ours-to-java")
 def test_java_reads_a_store_whose_oldest_segments_we_deleted(
     server: ForkServer, tmp_path: Path
 ) -> None:

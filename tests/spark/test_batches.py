@@ -130,7 +130,7 @@ def test_a_wrong_checksum_is_told_where_bodies_are_read() -> None:
     assert not none
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 def test_without_bodies_the_column_is_null() -> None:
     chunk = _chunk({"body": b"damaged"})
     chunk.segment.data[int(chunk.rows["body_at"][0])] ^= 1

@@ -89,7 +89,7 @@ def _random_word(rng: random.Random, row: Row) -> dict[str, str]:
     return {}
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 @pytest.mark.parametrize("name", golden_stores.STORES)
 def test_look_ups_in_a_store_that_java_wrote_give_the_rows_of_a_scan(
     name: str, tmp_path: Path
@@ -107,7 +107,7 @@ def test_look_ups_in_a_store_that_java_wrote_give_the_rows_of_a_scan(
     assert world.answers > SELECTIONS // 2
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 @pytest.mark.parametrize("variant", DAMAGED)
 def test_look_ups_through_damaged_files_give_the_rows_of_a_scan(
     variant: str, tmp_path: Path
@@ -138,7 +138,7 @@ def damaged_key(variant: str) -> dict[str, str]:
     return {"topics": topic, "ids": message_id}
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 @pytest.mark.parametrize(("variant", "index_bytes_max"), DAMAGED_INDEX)
 def test_the_key_whose_chain_is_damaged_is_found(
     variant: str, index_bytes_max: int, tmp_path: Path
@@ -196,7 +196,7 @@ def metrics_of(broker: Broker, directory: Path, **options: object) -> tuple[list
     return rows, read_metrics(figures)
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 @pytest.mark.parametrize(
     "options",
     [
@@ -228,7 +228,7 @@ def test_a_look_up_beside_a_running_broker_reads_a_small_part_of_the_log(
     assert read.log_bytes < scanned.log_bytes / 20
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 def test_a_key_of_any_topic_is_looked_up_too(busy_broker: Broker, tmp_path: Path) -> None:
     rows, read = metrics_of(busy_broker, tmp_path, keys="key17,rare")
 
@@ -236,7 +236,7 @@ def test_a_key_of_any_topic_is_looked_up_too(busy_broker: Broker, tmp_path: Path
     assert read.records < MESSAGES / 20
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 def test_ids_are_looked_up(busy_broker: Broker, tmp_path: Path) -> None:
     rows = table_rows(path=busy_broker.store_path, topics="Rare")
     by_message_id, read = metrics_of(
@@ -249,7 +249,7 @@ def test_ids_are_looked_up(busy_broker: Broker, tmp_path: Path) -> None:
     assert read.records < MESSAGES / 20
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 def test_records_that_are_in_no_index_yet_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +273,7 @@ def test_records_that_are_in_no_index_yet_are_found(
         assert rows == table_rows(**options)
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 def test_a_message_of_a_deleted_topic_is_found_by_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,7 @@ def stretch(
     )
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 @pytest.mark.parametrize("span", [(0, 100), (400, 900), (999, 1000), (300, 300), (5000, 6000)])
 def test_a_stretch_holds_all_records_of_its_times_and_few_others(
     span: tuple[int, int], tmp_path: Path
@@ -63,7 +63,7 @@ def test_a_stretch_holds_all_records_of_its_times_and_few_others(
     assert inside <= len(wanted) + 12
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 @pytest.mark.parametrize("margin_ms", [50, 500])
 def test_a_clock_that_was_set_back_by_less_than_the_margin_loses_nothing(
     margin_ms: int, tmp_path: Path
@@ -80,7 +80,7 @@ def test_a_clock_that_was_set_back_by_less_than_the_margin_loses_nothing(
         assert all(low <= start < high for start in wanted)
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 def test_a_clock_that_went_back_further_than_the_margin_is_not_used(tmp_path: Path) -> None:
     plan, _ = log_of([*range(10_000, 11_000), *range(1000)], tmp_path)
 

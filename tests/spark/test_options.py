@@ -13,7 +13,7 @@ def _parse(**options: str) -> ReadOptions:
     return ReadOptions.parse({"path": "/store", **options}, now_ms=NOW_MS)
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 def test_names_are_not_case_sensitive_and_values_are_typed() -> None:
     found = _parse(
         TOPICS="a, b,,a",

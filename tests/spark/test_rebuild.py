@@ -103,7 +103,7 @@ def test_the_command_prints_its_result_and_how_far_it_is(tmp_path: Path) -> None
 
 
 @pytest.mark.compat
-@pytest.mark.feature("P5", "X2")
+@pytest.mark.feature("P5", "X2.ours-to-java")
 def test_the_java_store_opens_what_spark_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
     from compat.java_store import read_store, why_not
     from compat.our_store import (

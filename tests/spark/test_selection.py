@@ -10,7 +10,7 @@ from log_builder import FIRST_MS, LogBuilder
 from orbitmq.message import Property
 from spark.reading_world import Row, read_rows, write_log
 
-pytestmark = [pytest.mark.feature("P3")]
+pytestmark = [pytest.mark.feature("P3.options")]
 
 Wanted = Callable[[Row], bool]
 

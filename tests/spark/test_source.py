@@ -150,7 +150,7 @@ def test_an_option_leaves_all_filters_to_spark(spark: SparkSession, mixed: Path)
     )
 
 
-@pytest.mark.feature("P3")
+@pytest.mark.feature("P3.options")
 def test_a_key_and_a_range_read_little_of_the_log(
     spark: SparkSession, mixed: Path, tmp_path: Path
 ) -> None:
