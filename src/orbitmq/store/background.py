@@ -61,8 +61,9 @@ class Background:
         )
         self._clean_service = self._service("clean", self._clean, 1 * SECOND_MS)
         # What an append has to wake, decided once.
-        wakes_flush = config.sync_flush or config.wake_flush_on_append or not config.flush_timed
-        self._wakes_flush = wakes_flush
+        # A timed flush thread sleeps out its interval, whoever calls.
+        by_append = config.wake_flush_on_append and not config.flush_timed
+        self._wakes_flush = config.sync_flush or (by_append and not config.transient_pool)
         self._shown_by_flush = parts.log.follows_flush
         self._wakes_commit = config.transient_pool and config.wake_commit_on_append
 
@@ -143,6 +144,12 @@ class Background:
             self._parts.dispatch.notify()
         if self._wakes_commit:
             self._commit_service.wake()
+
+    def committed(self) -> None:
+        """Say that a transient buffer was handed to its file: it can be dispatched and synced."""
+        self._parts.dispatch.notify()
+        if not self._config.flush_timed:
+            self._flush_service.wake()
 
     def wake_flush(self) -> None:
         self._flush_service.wake()

@@ -55,7 +55,7 @@ class MessageStore(StoreReads):
         self._in_background = background
         self._append_one = parts.log.append_one
         self._appended, self._grown = self._background.appended, self._background.grown
-        parts.flusher.on_committed = self._dispatch.notify
+        parts.flusher.on_committed = self._background.committed
         parts.flusher.on_flushed.append(self._dispatch.notify)
         if background:
             self._background.start()
