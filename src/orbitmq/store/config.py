@@ -176,7 +176,10 @@ class StoreConfig:
                 values[name] = _converted(key, text, convert)
         if host := settings.get("brokerIP1"):
             values["store_host"] = _host(host, settings.get("listenPort", "10911"))
-        return cls(**{**values, **overrides})
+        try:
+            return cls(**{**values, **overrides})
+        except ConfigError as error:
+            raise _as_given(error, settings) from error
 
     def layout(self) -> StoreLayout:
         """Return the paths and sizes of this store's files."""
@@ -220,6 +223,14 @@ def _require(name: str, value: object, holds: bool, rule: str) -> None:
 def _require_file_bytes(name: str, value: int, least: int, multiple: int) -> None:
     rule = f"must be a multiple of {multiple} from {least} to {_FILE_BYTES_MAX}"
     _require(name, value, least <= value <= _FILE_BYTES_MAX and value % multiple == 0, rule)
+
+
+def _as_given(error: ConfigError, settings: Mapping[str, str]) -> ConfigError:
+    """Return the error with the key and the text that the settings have, if it is about one of them."""
+    for key, (name, _) in _KEYS.items():
+        if name == error.setting and key in settings:
+            return ConfigError(key, settings[key], error.rule)
+    return error
 
 
 def _converted(key: str, text: str, convert: Callable[[str], Any]) -> Any:
