@@ -1,4 +1,4 @@
-"""A store as a broker opens it, from the keys of a broker.conf, with a disk and a clock that tell what happens."""
+"""A store as a broker opens it, from a broker.conf, with a disk and a clock that tell what happens."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ class Call(NamedTuple):
 
 
 class SeenDisk(FaultyDisk):
-    """A disk that remembers reads, writes, syncs, renames and removals in their order. Any thread may use it."""
+    """A disk that remembers what was asked of it, in order. Any thread may use it."""
 
     def __init__(self, root: Path, clock: FakeClock, disk: Disk | None = None) -> None:
         super().__init__(disk)
