@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.feature("F62")
-def test_imports_point_down_and_format_does_no_io():
+def test_every_import_keeps_to_the_borders_between_layers_and_inside_the_store():
     command = [Path(sys.executable).with_name("lint-imports"), "--no-cache"]
 
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
