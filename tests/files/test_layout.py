@@ -24,7 +24,6 @@ def make_file(path: Path, length: int) -> Path:
     return path
 
 
-@pytest.mark.feature("F2")
 def test_names_are_the_start_offset_in_20_digits() -> None:
     standard, small = StoreLayout(Path("s")), StoreLayout(Path("s"), segment_bytes=65536)
 

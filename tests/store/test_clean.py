@@ -226,7 +226,6 @@ def test_a_hanged_segment_is_tried_again_even_without_a_trigger(make_case):
     assert case.followed[-1] == SMALL_SEGMENT
 
 
-@pytest.mark.feature("F78")
 def test_a_manual_delete_is_good_for_twenty_rounds(make_case):
     case = make_case([100] * 3 + [1], hour=12)
     assert case.cleaner.run_round() == 0

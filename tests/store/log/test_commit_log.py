@@ -1,8 +1,5 @@
 """The commit log: what lies where after appends, and how it is found again."""
 
-import itertools
-import threading
-
 import pytest
 
 from orbitmq.format.client_batch import ClientMessage, encode_client_batch
@@ -11,7 +8,6 @@ from orbitmq.format.property_crc import property_crc_matches
 from orbitmq.format.record import BLANK, BLANK_MAGIC, decode_record, encode_record
 from orbitmq.message import AppendRequest, AppendStatus, QueueType, SysFlag
 from orbitmq.testing.builders import HOST_V4, HOST_V6, LONG_TOPIC, make_request
-from orbitmq.testing.fake_clock import FakeClock
 from store_parts import SMALL_SEGMENT, LogParts, small_config
 
 
@@ -35,7 +31,6 @@ def test_messages_of_all_topics_and_queues_lie_in_arrival_order_in_one_log(parts
     }
 
 
-@pytest.mark.feature("F2")
 def test_segments_are_named_by_their_start_and_have_the_exact_size(parts):
     for number in range(20):
         parts.log.append_one(make_request(number, body_bytes=500))
@@ -47,12 +42,6 @@ def test_segments_are_named_by_their_start_and_have_the_exact_size(parts):
         "00000000000000008192",
     ]
     assert {path.stat().st_size for path in files} == {SMALL_SEGMENT}
-
-
-def test_the_default_segment_is_a_gibibyte_and_the_second_is_named_after_it(tmp_path):
-    config = small_config(tmp_path, segment_bytes=2**30)
-    with LogParts(config) as parts:
-        assert parts.segments.path_for(2**30).name == "00000000001073741824"
 
 
 @pytest.mark.parametrize(
@@ -128,37 +117,6 @@ def test_any_stored_offset_gives_its_record_and_others_give_nothing(parts):
     assert parts.log.read(results[-1].log_offset, results[-1].size + 1) is None
 
 
-@pytest.mark.feature("F9")
-def test_eight_writers_at_once_leave_no_gap_no_overlap_and_no_time_that_falls(tmp_path):
-    with LogParts(small_config(tmp_path, segment_bytes=65536)) as parts:
-        results: list[list] = [[] for _ in range(8)]
-
-        def write(writer: int) -> None:
-            for number in range(200):
-                request = make_request(number, f"T{writer % 3}", 0, body_bytes=50 + writer)
-                if number % 5:
-                    results[writer].append(parts.log.append_one(request))
-                else:
-                    results[writer] += parts.log.append_many([request, request])
-
-        threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-        records = parts.records()
-        placed = sorted(result for writer in results for result in writer)
-        assert len(records) == len(placed) == 8 * 240
-        assert [r.log_offset for r in records] == sorted(r.log_offset for r in placed)
-        for before, after in itertools.pairwise(records):
-            same_segment = before.log_offset // 65536 == after.log_offset // 65536
-            end = before.log_offset + before.size
-            assert after.log_offset == (end if same_segment else -(-end // 65536) * 65536)
-            assert before.store_ms <= after.store_ms
-
-
-@pytest.mark.feature("F10")
 def test_queue_offsets_count_up_in_each_queue(parts):
     requests = [make_request(n, f"T{n % 2}", n % 3, body_bytes=10) for n in range(30)]
     mixed = parts.log.append_many(requests[:10])
@@ -195,17 +153,6 @@ def test_many_messages_cross_segments_and_a_refused_one_does_not_stop_the_rest(p
     assert [r.body for r in parts.records()] == [
         request.body for number, request in enumerate(requests) if number != 7
     ]
-
-
-def test_store_time_does_not_fall_when_the_clock_is_set_back(tmp_path):
-    clock = FakeClock()
-    with LogParts(small_config(tmp_path), clock=clock) as parts:
-        first = parts.log.append_one(make_request(0))
-        clock.set_now_ms(clock.now_ms() - 5_000)
-        second = parts.log.append_one(make_request(1))
-        (third,) = parts.log.append_many([make_request(2)])
-
-        assert first.store_ms == second.store_ms == third.store_ms
 
 
 def test_store_time_goes_on_from_what_recovery_found(tmp_path):

@@ -65,7 +65,6 @@ def async_flush(parts: LogParts) -> AsyncFlush:
     return AsyncFlush(parts.flusher, schedule, parts.clock)
 
 
-@pytest.mark.feature("F65")
 def test_async_flush_follows_interval_pages_and_thorough_interval(parts, disk):
     flush = async_flush(parts)
     append_pages(parts, 4.2)
@@ -92,7 +91,6 @@ def test_async_flush_follows_interval_pages_and_thorough_interval(parts, disk):
     assert disk.syncs == 2
 
 
-@pytest.mark.feature("F65")
 def test_flush_crosses_the_end_of_a_segment(parts):
     append_pages(parts, SEGMENT / PAGE + 3)
 
@@ -100,7 +98,7 @@ def test_flush_crosses_the_end_of_a_segment(parts):
     assert parts.flusher.flushed_store_ms == parts.log.last_store_ms
 
 
-@pytest.mark.feature("F60", "F66")
+@pytest.mark.feature("F60")
 def test_commit_rounds_follow_interval_pages_and_thorough_interval(tmp_path):
     config = small_config(tmp_path, segment_bytes=SEGMENT, transient_pool=True)
     with LogParts(config) as parts:
@@ -122,7 +120,6 @@ def test_commit_rounds_follow_interval_pages_and_thorough_interval(tmp_path):
         assert parts.flusher.flush(0) == parts.log.written_offset
 
 
-@pytest.mark.feature("F66")
 def test_less_than_four_pages_wait_for_the_thorough_interval_of_the_commit_thread(tmp_path):
     config = small_config(tmp_path, segment_bytes=SEGMENT, transient_pool=True)
     with LogParts(config) as parts:

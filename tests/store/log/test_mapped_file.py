@@ -109,7 +109,6 @@ def test_a_map_request_off_a_page_boundary_says_what_to_ask_for(segment, path):
     aligned.close()
 
 
-@pytest.mark.feature("F59")
 def test_warming_brings_every_page_into_memory_and_leaves_zeros(segment):
     segment.warm(sync_every_pages=4)
 
