@@ -28,6 +28,7 @@ from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
 from orbitmq.store.queues.queue_names import QueueNames
 from orbitmq.store.read import QueueReader
+from orbitmq.store.record_finder import RecordFinder
 
 BATCH_TOPIC = "BatchT"
 
@@ -182,7 +183,14 @@ def make_world(
         log, dispatcher, kernels, start=log.min_offset, options=options, clock=clock
     )
     reader = QueueReader(queues, batch_queues, log, ext=ext)
-    keys = KeyQuery(index, log)
+    finder = RecordFinder(
+        log,
+        queues,
+        batch_queues,
+        kernels=lambda: kernels,
+        dispatched_offset=lambda: service.dispatched_offset,
+    )
+    keys = KeyQuery(index, finder.find)
     return World(
         layout, log, files, queues, batch_queues, ext, index, dispatcher, service, reader, keys
     )

@@ -6,6 +6,12 @@ import pytest
 
 from command import invoke, json_lines
 from golden_stores import rows, unpack
+from orbitmq.format.message_id import encode_offset_id
+from orbitmq.format.record import BODY_AT, encode_record
+from orbitmq.message import LOOPBACK
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.store import MessageStore
+from orbitmq.testing.builders import make_request
 
 
 def got(result) -> dict:
@@ -76,6 +82,30 @@ def test_get_inside_a_batch_gives_the_batch(tmp_path):
     result = invoke("store", "get", root, *place, "--output", "json")
 
     assert got(result)["log_offset"] == unit[0]
+
+
+@pytest.mark.feature("F8")
+@pytest.mark.parametrize("kept", ["queues", "log alone"])
+def test_a_record_that_lies_in_a_body_is_no_message(tmp_path, kept):
+    root = tmp_path / "store"
+    with MessageStore.open(StoreConfig(root=root, segment_bytes=64 * 1024)) as store:
+        for number in range(5):
+            store.append(make_request(number))
+        place = store.max_log_offset + BODY_AT
+        stored = {"log_offset": place, "queue_offset": 1, "store_ms": 1, "store_host": LOOPBACK}
+        inner = encode_record(make_request(9, "TopicTest", 0), **stored)
+        outer = store.append(make_request(6, body=inner))
+    if kept == "log alone":
+        shutil.rmtree(root / "consumequeue")
+
+    stolen = [
+        invoke("store", "get", root, what, "--output", "json")
+        for what in (place, encode_offset_id(LOOPBACK, place))
+    ]
+
+    assert [(result.exit_code, result.stdout) for result in stolen] == [(1, "")] * 2
+    real = got(invoke("store", "get", root, outer.log_offset, "--output", "json"))
+    assert (real["log_offset"], real["body_length"]) == (outer.log_offset, len(inner))
 
 
 @pytest.mark.parametrize("wrong", ["1", "-1", "99999999", "65500"])

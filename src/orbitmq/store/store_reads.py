@@ -16,6 +16,7 @@ from orbitmq.store.queues.batch_time_search import batch_offset_by_time
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.time_search import offset_by_time
 from orbitmq.store.read import TOTAL_BYTES_MAX, GetResult, QueueReader, ReadLimits
+from orbitmq.store.record_finder import RecordFinder, record_shaped
 from orbitmq.store.tag_filter import MessageFilter, TagFilter
 
 NO_TIME = -1
@@ -37,7 +38,17 @@ class StoreReads:
             ext=parts.dispatcher.ext,
             limits=_read_limits(config),
         )
-        self._query = KeyQuery(parts.dispatcher.index, parts.log, count_max=config.query_count_max)
+        dispatcher = parts.dispatcher
+        self._finder = RecordFinder(
+            parts.log,
+            dispatcher.queues,
+            dispatcher.batch_queues,
+            kernels=lambda: parts.kernels,
+            dispatched_offset=lambda: parts.dispatch.dispatched_offset,
+        )
+        self._query = KeyQuery(
+            dispatcher.index, self._finder.find, count_max=config.query_count_max
+        )
 
     # Messages
 
@@ -78,13 +89,11 @@ class StoreReads:
     def record_bytes(self, log_offset: int) -> memoryview | None:
         """Return the bytes of the record that starts at this log offset, or None if none does.
 
-        They are a view of the log: copy what is kept for longer than a moment.
+        Any offset may be asked for: bytes that only look like a record are not returned. They are a view
+        of the log: copy what is kept for longer than a moment.
         """
         self._require_open()
-        raw = self._log.read_record(log_offset)
-        if raw is None or log_offset + len(raw) > self._log.visible_offset():
-            return None
-        return raw
+        return self._finder.find(log_offset)
 
     def record_at(self, log_offset: int) -> Record | None:
         """Return the record that starts at this log offset, or None if none does."""
@@ -147,9 +156,8 @@ class StoreReads:
     def earliest_time(self) -> int:
         """Return when the oldest message of the log was stored, in ms; -1 if the log is empty."""
         self._require_open()
-        start = self._log.min_offset
-        raw = self._log.read_record(start)
-        if raw is None or start + len(raw) > self._log.visible_offset():
+        raw = record_shaped(self._log, self._log.min_offset)
+        if raw is None:
             return NO_TIME
         try:
             return store_ms_at(raw)

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from orbitmq.format.record import decode_record
-from orbitmq.store.index.key_query import KeyQuery, record_at
+from orbitmq.format.columns import ITEM
+from orbitmq.format.index_file import key_hash
+from orbitmq.format.record import BODY_AT, decode_record, encode_record
+from orbitmq.message import LOOPBACK
+from orbitmq.store.index.key_query import TIME_MAX
 from orbitmq.testing.builders import make_request, unique_key
 from queue_world import LogBuilder, World, make_world, small_layout
 
@@ -87,12 +91,22 @@ def test_entries_that_lead_nowhere_are_passed_over(tmp_path: Path) -> None:
     assert found == [r[0] for r in builder.records[:35] if r[0] >= 4096]
 
 
-def test_a_place_without_a_record_is_none(tmp_path: Path) -> None:
-    builder = LogBuilder().add_all([make_request(0)])
-    log = builder.log()
+def test_an_entry_that_leads_into_a_body_finds_nothing(tmp_path: Path) -> None:
+    builder = LogBuilder()
+    body_at = builder.end + BODY_AT
+    inner = encode_record(
+        make_request(7, "T", 0, keys="k"),
+        log_offset=body_at,
+        queue_offset=0,
+        store_ms=builder.now_ms,
+        store_host=LOOPBACK,
+    )
+    builder.add(make_request(0, "T", 0, body=inner))
+    world = _world(tmp_path, builder)
+    items = np.zeros(1, dtype=ITEM)
+    items[0] = (body_at, builder.now_ms, key_hash("T", "k"))
 
-    assert record_at(log, 0) is not None
-    assert record_at(log, 4) is None
-    assert record_at(log, builder.end) is None
-    assert record_at(log, 10**9) is None
-    assert KeyQuery is not None
+    world.index.insert(items)
+
+    assert world.index.query("T", "k", 5, 0, TIME_MAX) == [body_at]
+    assert world.keys.query("T", "k") == []

@@ -1,12 +1,11 @@
 """Find messages by key and store time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from orbitmq.errors import FormatError
-from orbitmq.format.record import BLANK, MAGIC_V1, MAGIC_V2, decode_record, store_ms_at
+from orbitmq.format.record import decode_record, store_ms_at
 from orbitmq.store.index.index_files import IndexFiles
-from orbitmq.store.log.log_reader import LogReader
 
 COUNT_MAX: Final = 64  # maxMsgsNumBatch
 ROUNDS: Final = 3
@@ -14,13 +13,16 @@ TIME_MAX: Final = 2**63 - 1
 
 _WIDEN: Final = 4
 
+Find = Callable[[int], memoryview | None]
+"""Log offset -> the record that starts there: an index may lead to where none is (any more)."""
+
 
 class KeyQuery:
     """Queries of one store. Any thread may call it."""
 
-    def __init__(self, index: IndexFiles, log: LogReader, *, count_max: int = COUNT_MAX) -> None:
+    def __init__(self, index: IndexFiles, find: Find, *, count_max: int = COUNT_MAX) -> None:
         self._index = index
-        self._log = log
+        self._find = find
         self._count_max = count_max
 
     def query(
@@ -73,27 +75,13 @@ class KeyQuery:
 
     def _records(self, offsets: list[int]) -> Iterator[memoryview]:
         for log_offset in offsets:
-            record = record_at(self._log, log_offset)
+            record = self._find(log_offset)
             if record is not None:
                 yield record
 
     def _store_ms(self, log_offset: int) -> int | None:
-        record = record_at(self._log, log_offset)
+        record = self._find(log_offset)
         return store_ms_at(record) if record is not None else None
-
-
-def record_at(log: LogReader, log_offset: int) -> memoryview | None:
-    """Return the record that starts at this log offset, None if there is none.
-
-    An index may lead to a place where no record is (any more); its size is not believed blindly.
-    """
-    head = log.read(log_offset, BLANK.size)
-    if head is None:
-        return None
-    size, magic = BLANK.unpack_from(head)
-    if magic not in (MAGIC_V1, MAGIC_V2) or size <= BLANK.size:
-        return None
-    return log.read(log_offset, size)
 
 
 def _has_key(record: memoryview, topic: str, key: str) -> bool:

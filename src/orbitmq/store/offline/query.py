@@ -5,7 +5,7 @@ and behind the last one only records without keys should lie. A gap with keyed r
 or an unfinished file, and is read from the log. So is the range of a file whose chain is broken.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -136,14 +136,23 @@ def _ask_file(store: OfflineStore, selection: Selection, key: str, file: IndexFi
     if not chain.whole:
         store.say(f"{file.path}: the chain of this key is broken: reading the log instead")
         return _scan(store, selection, key, header.begin_log_offset, header.end_log_offset + 1)[0]
-    return [hit for offset in chain.log_offsets if (hit := _hit(store, selection, key, offset))]
+    read = store.record_at  # an entry may lead to where no record starts
+    return [
+        hit for offset in chain.log_offsets if (hit := _hit(store, read, selection, key, offset))
+    ]
 
 
-def _hit(store: OfflineStore, selection: Selection, key: str, log_offset: int) -> Found | None:
+def _hit(
+    store: OfflineStore,
+    read: Callable[[int], Found | None],
+    selection: Selection,
+    key: str,
+    log_offset: int,
+) -> Found | None:
     if not selection.start <= log_offset < selection.end:
         return None
     try:
-        found = store.record_at(log_offset)
+        found = read(log_offset)
     except CorruptRecordError as error:
         store.say(str(error))
         return None
@@ -183,6 +192,6 @@ def _scan(
         for row in with_keys:
             at = int(row["properties_at"])
             if wanted in segment.data[at : at + int(row["properties_length"])].tobytes():
-                hit = _hit(store, selection, key, int(row["log_offset"]))
+                hit = _hit(store, store.decode_at, selection, key, int(row["log_offset"]))
                 hits += [hit] if hit else []
     return hits, keyed

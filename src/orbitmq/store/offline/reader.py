@@ -31,6 +31,8 @@ CHECK_STEP: Final = "`orbitmq store check` lists everything that is wrong with t
 _SCAN: Final = ScanOptions(max_rows=16_384)  # bodies are checked when a record is decoded
 _PLAIN_ROWS: Final = 20_000  # loading the compiled kernels costs as much as so many plain rows
 _CLOCK_SLACK_MS: Final = HOUR_MS
+_UNITS_MAX: Final = OFFSET_MAX // cq_unit.UNIT_BYTES
+_NAME_BYTES_MAX: Final = 255
 _MAGICS: Final = {magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2)}
 
 
@@ -119,8 +121,21 @@ class OfflineStore:
     def record_at(self, log_offset: int) -> Found | None:
         """Return the record that starts at this offset, None if none does.
 
-        CorruptRecordError: there is one, but it fails its checks.
+        Any offset may be asked for: a body can hold bytes that are a record in all but their place.
+        CorruptRecordError: a record starts there, but it fails its checks.
         """
+        try:
+            found = self.decode_at(log_offset)
+        except CorruptRecordError:
+            if not self._is_met(log_offset):
+                return None
+            raise
+        if found is None or self._has_unit(found) or self._is_met(log_offset):
+            return found
+        return None
+
+    def decode_at(self, log_offset: int) -> Found | None:
+        """Return the same for an offset at which a unit or a scan has found a record."""
         if not self.log.min_offset <= log_offset < self.log.max_offset:
             return None
         segment = self.log.at(log_offset)
@@ -132,6 +147,29 @@ class OfflineStore:
             if magic not in _MAGICS:
                 return None
             raise CorruptRecordError(segment.path, position, error.reason, CHECK_STEP) from error
+
+    def _has_unit(self, found: Found) -> bool:
+        """Tell whether a queue leads to this record; only records of the log get units."""
+        record = found.record
+        unit = self._unit(record.topic, record.queue_id, record.queue_offset)
+        return unit is not None and (unit.log_offset, unit.size) == (found.log_offset, record.size)
+
+    def _is_met(self, log_offset: int) -> bool:
+        """Tell whether the chain of records, from the segment's start on, comes by this offset."""
+        segment = self.log.at(log_offset)
+        data, base, end = segment.data, segment.base_offset, segment.data_end()
+        wanted, position = log_offset - base, 0
+        while 0 <= position < wanted:
+            found = self._kernels().scan(data, position, end, base, _SCAN)
+            self._rows_seen += len(found.rows)
+            if found.stop_at > wanted:
+                return bool((found.rows["log_offset"] == log_offset).any())
+            position = found.stop_at
+            if found.stop in (Stop.BLANK, Stop.END):
+                break
+            if found.stop is not Stop.FULL and position < wanted:
+                position = self._kernels().find_record(data, position + 1, end, base)
+        return position == wanted
 
     def by_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> Found | None:
         """Return a message by its place in a queue; from the log alone if the queue does not help."""
@@ -148,13 +186,13 @@ class OfflineStore:
                 self.say(
                     f"{queue} has no right unit for offset {queue_offset}: read the log instead"
                 )
-                return self.record_at(int(hits["log_offset"][0]))
+                return self.decode_at(int(hits["log_offset"][0]))
         return None
 
     def by_message_id(self, message_id: str) -> Found | None:
         """Return a message by its offset id, or else by its unique id. FormatError: it is no id."""
         host, log_offset = decode_offset_id(message_id)
-        found = self._maybe_record_at(log_offset)
+        found = _unless_corrupt(self.record_at, log_offset)
         if found is not None and found.record.store_host == host:
             return found
         self.say("the id is no place in this log: looking for it as a unique id in all records")
@@ -163,12 +201,26 @@ class OfflineStore:
             for row in rows[rows["key_count"] > 0]:
                 at = int(row["properties_at"])
                 if wanted in segment.data[at : at + int(row["properties_length"])].tobytes():
-                    found = self._maybe_record_at(int(row["log_offset"]))
+                    found = _unless_corrupt(self.decode_at, int(row["log_offset"]))
                     if found is not None and found.record.unique_key == message_id.upper():
                         return found
         return None
 
     def _by_unit(self, topic: str, queue_id: int, queue_offset: int) -> Found | None:
+        unit = self._unit(topic, queue_id, queue_offset)
+        found = _unless_corrupt(self.decode_at, unit.log_offset) if unit is not None else None
+        if found is None:
+            return None
+        record = found.record
+        place = (record.topic, record.queue_id, record.queue_offset)
+        # A light queue's unit points at a record of another topic, which names the light queue.
+        is_right = place == (topic, queue_id, queue_offset) or topic.startswith(LMQ_PREFIX)
+        return found if is_right else None
+
+    def _unit(self, topic: str, queue_id: int, queue_offset: int) -> cq_unit.CqUnit | None:
+        """Return the unit of a simple queue that has this number, None if there is no real one."""
+        if not 0 <= queue_offset < _UNITS_MAX or not _is_file_name(topic):
+            return None  # a forged record may name anything
         file_bytes = self.layout.cq_file_bytes
         base, position = divmod(queue_offset * cq_unit.UNIT_BYTES, file_bytes)
         raw = self.read_file(
@@ -179,20 +231,7 @@ class OfflineStore:
         if len(raw) < cq_unit.UNIT_BYTES:
             return None
         unit = cq_unit.decode_unit(raw)
-        found = self._maybe_record_at(unit.log_offset) if unit.is_valid else None
-        if found is None or unit.is_padding:
-            return None
-        record = found.record
-        place = (record.topic, record.queue_id, record.queue_offset)
-        # A light queue's unit points at a record of another topic, which names the light queue.
-        is_right = place == (topic, queue_id, queue_offset) or topic.startswith(LMQ_PREFIX)
-        return found if is_right else None
-
-    def _maybe_record_at(self, log_offset: int) -> Found | None:
-        try:
-            return self.record_at(log_offset)
-        except CorruptRecordError:
-            return None
+        return unit if unit.is_valid and not unit.is_padding else None
 
     def read_file(self, path: Path, position: int, length: int) -> bytes:
         """Return a piece of a file; nothing if the file is not there."""
@@ -275,6 +314,13 @@ class OfflineStore:
         self.say(f"{where}: {place.reason}, {place.length} bytes passed over. {CHECK_STEP}")
 
 
+def _unless_corrupt(read: Callable[[int], Found | None], log_offset: int) -> Found | None:
+    try:
+        return read(log_offset)
+    except CorruptRecordError:
+        return None
+
+
 def first_store_ms(segment: SegmentView) -> int | None:
     """Return the store time of a segment's first record; None if it does not start with one."""
     if (
@@ -286,6 +332,11 @@ def first_store_ms(segment: SegmentView) -> int | None:
         return store_ms_at(segment.data, 0)
     except FormatError:
         return None
+
+
+def _is_file_name(topic: str) -> bool:
+    is_path = "/" in topic or "\0" in topic or topic in ("", ".", "..")
+    return not is_path and len(topic.encode()) <= _NAME_BYTES_MAX
 
 
 def _matches(data: Bytes, rows: Rows, selection: Selection) -> npt.NDArray[np.bool_]:
