@@ -7,8 +7,7 @@ import pytest
 from orbitmq.format.cq_ext_unit import ADDRESS_MAX, END_MARK, ext_address
 from orbitmq.format.cq_unit import decode_units
 from orbitmq.store.dispatch import Chunk
-from orbitmq.store.queues.cq_ext import recover_ext, trim_ext
-from orbitmq.store.queues.queue_load import load_files
+from orbitmq.store.queues.cq_ext import trim_ext
 from orbitmq.store.queues.queue_trim import delete_before
 from orbitmq.store.tag_filter import TagFilter
 from orbitmq.testing.builders import make_request
@@ -78,41 +77,6 @@ def test_reads_filter_by_the_tag_of_the_ext_unit(tmp_path: Path) -> None:
 
     assert result.queue_offsets == [1, 3, 5, 7, 9]  # one file of ten units
     assert result.log_offsets[0] == builder.records[1][0]
-
-
-@pytest.mark.feature("F29")
-def test_recovery_cuts_what_no_queue_unit_points_to(tmp_path: Path) -> None:
-    world, _ = _world(tmp_path, 20)
-    world.write_all()
-    assert world.ext is not None
-    end = world.ext.end(0)
-    for _ in range(20):
-        world.ext.put(0, 1, 2, b"x" * 14)
-    world.ext.write_out()
-
-    again = make_world(world.layout, world.log, with_ext=True)
-    load_files(again.queues)
-    assert again.ext is not None
-    recover_ext(again.ext, again.queues, again.queues.numbers())
-
-    assert again.ext.end(0) == end
-    files = sorted((tmp_path / "consumequeue_ext" / "T" / "0").iterdir())
-    assert int(files[-1].name) <= end < int(files[-1].name) + 256
-    assert not any(files[-1].read_bytes()[end % 256 :])
-    assert again.ext.put(0, 5, 6) == ext_address(end)
-
-
-def test_a_queue_without_addresses_loses_its_ext_files(tmp_path: Path) -> None:
-    world, _ = _world(tmp_path, 5)
-    assert world.ext is not None
-    world.ext.write_out()
-
-    again = make_world(world.layout, world.log, with_ext=True)
-    again.queues.add("T", 0)
-    assert again.ext is not None
-    recover_ext(again.ext, again.queues, [0])
-
-    assert list((tmp_path / "consumequeue_ext" / "T" / "0").iterdir()) == []
 
 
 def test_ext_files_before_the_first_live_unit_are_deleted(tmp_path: Path) -> None:

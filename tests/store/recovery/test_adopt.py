@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.recovery.recovery_plan import RepairKind
 from orbitmq.store.store import MessageStore
+from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock
 
 SEGMENT = 65536
@@ -373,3 +375,146 @@ def test_the_kind_of_a_topic_does_not_get_lost_in_adoption(tmp_path: Path) -> No
         assert store.queues() == [("BatchT", 0), ("BatchT", 1)]
 
     assert not list((root / "consumequeue").glob("BatchT*"))
+
+
+# --- ext units ---
+
+EXT = {"enable_cq_ext": True, "ext_file_bytes": 256}
+
+
+def ext_config(root: Path) -> StoreConfig:
+    return replace(config(root), **EXT)
+
+
+def ext_files(root: Path) -> dict[str, bytes]:
+    """Return what the ext files hold, without the zeros behind it; files of zeros count too."""
+    paths = (path for path in (root / "consumequeue_ext").rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes().rstrip(b"\0") for path in paths}
+
+
+def write_queues_out(store: MessageStore) -> None:
+    """Let everything reach the queue files, and no snapshot know of it."""
+    store.wait_dispatched()
+    dispatcher = store._parts.dispatcher
+    dispatcher.ext.write_out()
+    dispatcher.queues.write_out(thorough=True)
+
+
+@pytest.mark.feature("F29")
+@pytest.mark.parametrize("trusted", [True, False])
+def test_ext_units_of_records_that_did_not_survive_are_cut(tmp_path: Path, trusted: bool) -> None:
+    with MessageStore.open(ext_config(tmp_path / "s"), background=False) as store:
+        fill(store, 100)
+        checkpointed(store)
+        lost = fill(store, 40, first=100)[20]
+        write_queues_out(store)
+        alike = fill_beside(tmp_path / "alike", 120)
+        root = killed(store, tmp_path)
+    zero_from(root, lost)
+    if not trusted:
+        (root / "orbitmq.snapshot").unlink()
+
+    with MessageStore.open(ext_config(root), background=False) as store:
+        assert store.recovery_report.adopted is not trusted
+        assert {no: store.max_offset("T", no) for no in range(4)} == even(120)
+
+    assert len(alike) > 4
+    assert ext_files(root).keys() == alike.keys()
+    assert {name: len(data) for name, data in ext_files(root).items()} == {
+        name: len(data) for name, data in alike.items()
+    }
+
+
+def fill_beside(root: Path, count: int) -> dict[str, bytes]:
+    """Return the ext files of a store that never had more than these messages."""
+    with MessageStore.open(ext_config(root), background=False) as store:
+        fill(store, count)
+    return ext_files(root)
+
+
+@pytest.mark.feature("F29")
+@pytest.mark.parametrize("trusted", [True, False])
+def test_ext_units_behind_the_end_of_a_real_broker_s_store_go_with_their_records(
+    tmp_path: Path, trusted: bool
+) -> None:
+    before = ext_files(unpack("ext", tmp_path / "java"))
+    config = StoreConfig.from_settings(unpack("ext", tmp_path), settings("ext"))
+    with MessageStore.open(config, background=False) as store:
+        end, (topic, queue_id) = store.max_log_offset, store.queues()[0]
+        for number in range(60):
+            store.append(make_request(number, topic, queue_id))
+        store.append(make_request(0, "New", 0))
+        write_queues_out(store)
+        if not trusted:
+            store.flush()  # the snapshot knows of them too
+        root = killed(store, tmp_path)
+    assert ext_files(root) != before
+    zero_from(root, end)
+
+    with MessageStore.open(replace(config, root=root), background=False) as store:
+        assert store.recovery_report.adopted is not trusted
+        assert store.max_log_offset == end
+
+    assert ext_files(root) == before
+
+
+def test_what_adoption_enters_anew_is_not_cut_with_the_stale_units(tmp_path: Path) -> None:
+    with MessageStore.open(ext_config(tmp_path / "s"), background=False) as store:
+        fill(store, 100)
+        checkpointed(store)
+        root = killed(store, tmp_path)
+    (root / "orbitmq.snapshot").unlink()
+    queue = root / "consumequeue" / "T" / "1" / f"{0:020d}"
+    data = bytearray(queue.read_bytes())
+    data[3 * 20 : 4 * 20] = bytes(20)  # its new ext unit comes behind those of all later units
+    queue.write_bytes(data)
+
+    for _ in range(2):
+        with MessageStore.open(ext_config(root), background=False) as store:
+            units = store.units("T", 1, 0, 25)
+            ext = store._parts.dispatcher.ext
+            number = store.queue_number("T", 1)
+            assert [ext.get(number, unit.tag_hash) is not None for unit in units] == [True] * 25
+        (root / "orbitmq.snapshot").unlink()
+
+
+def test_units_of_a_batch_queue_whose_records_are_lost_are_cut(tmp_path: Path) -> None:
+    def opened(root: Path) -> MessageStore:
+        return MessageStore.open(
+            replace(config(root), batch_cq_file_bytes=460),
+            background=False,
+            topic_types=lambda _: QueueType.BATCH,
+        )
+
+    with opened(tmp_path / "s") as store:
+        fill(store, 20)
+        checkpointed(store)
+        lost = fill(store, 40, first=20)[0]
+        store.wait_dispatched()
+        store._parts.dispatcher.batch_queues.write_out()
+        root = killed(store, tmp_path)
+    zero_from(root, lost)
+
+    with opened(root) as store:
+        assert not store.recovery_report.adopted
+
+    (file,) = (root / "batchconsumequeue" / "T" / "1").iterdir()
+    assert file.read_bytes()[5 * 46 :] == bytes(460 - 5 * 46)
+
+
+def test_ext_units_survive_a_time_without_them(tmp_path: Path) -> None:
+    root = tmp_path / "s"
+    for number, switched_on in enumerate([True, False, True]):
+        settings_now = replace(ext_config(root), enable_cq_ext=switched_on)
+        with MessageStore.open(settings_now, background=False) as store:
+            fill(store, 40, first=40 * number)
+            checkpointed(store)
+            left = killed(store, tmp_path / str(number))
+
+    with MessageStore.open(ext_config(left), background=False) as store:
+        ext, number = store._parts.dispatcher.ext, store.queue_number("T", 1)
+        units = store.units("T", 1, 0, 30)
+        times = [unit.store_ms for u in units if (unit := ext.get(number, u.tag_hash))]
+        wanted = [store.store_time("T", 1, n) for n in (*range(10), *range(20, 30))]
+
+    assert times == wanted

@@ -7,12 +7,11 @@ point to them.
 
 import logging
 import threading
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
-from orbitmq.errors import FormatError, StoreError
+from orbitmq.errors import FormatError, StoreError, WrongFileError
 from orbitmq.files.disk import is_missing
 from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.positioned import FileCache
@@ -45,6 +44,7 @@ class ExtQueues:
     """The ext files of all queues. Any thread may read; only one at a time dispatches."""
 
     def __init__(self, layout: StoreLayout, files: FileCache, names: QueueNames) -> None:
+        self._layout = layout
         self._files = files
         self._names = names
         self._root = str(layout.queue_root(QueueKind.EXT))
@@ -185,13 +185,18 @@ class ExtQueues:
 
     def delete_queue(self, number: int) -> None:
         """Remove all ext files of a queue."""
-        self.truncate_after(number, None)
-        self._end.pop(number, None)
+        with self._lock:
+            self._pending_bytes -= len(self._pending.pop(number, b""))
+            self._end.pop(number, None)
+            self._cut_files(self._directory(number), 0)
 
     def load_end(self, number: int, end: int) -> None:
         """Take a queue's end from a snapshot."""
         with self._lock:
             self._end[number] = end
+
+    def has_files(self, number: int) -> bool:
+        return bool(list_bases(self._directory(number)))
 
     def load_queue(self, number: int) -> None:
         """Find a queue's end in its files: behind the last unit of the last file."""
@@ -203,20 +208,37 @@ class ExtQueues:
         with self._lock:
             self._end[number] = bases[-1] + _scan_end(data)
 
-    def truncate_after(self, number: int, address: int | None) -> None:
-        """Cut everything behind the unit at this address; None: all of it."""
+    def end_behind(self, number: int, address: int | None) -> None:
+        """Let a queue end behind the unit at this address, None: before its first one.
+
+        Its files are cut by `cut_behind_ends`.
+        """
         with self._lock:
             self.write_out()
-            end = 0
-            if address is not None:
-                unit = self.get(number, address)
-                end = ext_offset(address) + (unit.size if unit is not None else 0)
-            self._cut_files(number, end)
-            self._end[number] = end
+            if address is None:
+                self._end.pop(number, None)
+                return
+            unit = self.get(number, address)
+            self._end[number] = ext_offset(address) + (unit.size if unit is not None else 0)
 
-    def _cut_files(self, number: int, end: int) -> None:
-        for base in reversed(list_bases(self._directory(number))):
-            path = self._path(number, base)
+    def cut_behind_ends(self) -> None:
+        """Cut what the files hold behind the end of each queue: no queue unit leads there.
+
+        After a crash those are units of records that did not survive. Left there, they would come to light
+        when the files are loaded, as a Java broker does at every start.
+        """
+        with self._lock:
+            self.write_out()
+            for files in self._layout.list_queues(QueueKind.EXT, on_problem=_ignore):
+                if files.file_count:
+                    number = self._names.find(files.topic, files.queue_id)
+                    self._cut_files(
+                        f"{self._root}/{files.topic}/{files.queue_id}", self.end(number)
+                    )
+
+    def _cut_files(self, directory: str, end: int) -> None:
+        for base in reversed(list_bases(directory)):
+            path = f"{directory}/{segment_name(base)}"
             if base >= end:
                 self._files.remove(path, missing_ok=True)
                 self._unsynced.discard(path)
@@ -244,12 +266,8 @@ def _scan_end(data: bytes) -> int:
         position += unit.size
 
 
-def recover_ext(ext: ExtQueues, queues: ConsumeQueues, numbers: Iterable[int]) -> None:
-    """Load the ext ends of these queues and cut what no queue unit points to."""
-    for number in numbers:
-        ext.load_queue(number)
-        if ext.end(number):
-            ext.truncate_after(number, _last_address(queues, number))
+def _ignore(problem: WrongFileError) -> None:
+    """What is no ext file is nobody's to cut."""
 
 
 def trim_ext(ext: ExtQueues, queues: ConsumeQueues) -> None:
@@ -261,7 +279,8 @@ def trim_ext(ext: ExtQueues, queues: ConsumeQueues) -> None:
             ext.delete_before(number, int(units["tag_hash"][0]))
 
 
-def _last_address(queues: ConsumeQueues, number: int) -> int | None:
+def last_address(queues: ConsumeQueues, number: int) -> int | None:
+    """Return the ext address in the last unit of a queue that has one."""
     end = queues.next_offset(number)
     while end > 0:
         start = max(end - _UNITS_BACK, (end - 1) // queues.file_units * queues.file_units)

@@ -25,7 +25,7 @@ from orbitmq.files.listing import OnProblem, QueueFiles, raise_problem
 from orbitmq.format.cq_ext_unit import ADDRESS_MAX
 from orbitmq.format.cq_unit import PADDING, PADDING_SIZE, UNIT_BYTES, UNIT_DTYPE
 from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.cq_ext import ExtQueues
+from orbitmq.store.queues.cq_ext import ExtQueues, last_address
 from orbitmq.store.queues.queue_load import load_queue
 from orbitmq.store.queues.queue_trim import cut_files, cut_queue, end_before, first_unit, list_bases
 
@@ -78,6 +78,7 @@ class QueueVerifier:
         self._times: dict[int, list[int]] = defaultdict(list)  # store times of pending units
         self._found: dict[int, QueueDifference] = {}
         self._bad_files: list[str] = []
+        self._addresses: dict[int, int] = {}  # of the last ext unit that a unit leads to
 
     def begin(self, *, on_problem: OnProblem = raise_problem) -> None:
         """Forget what is known of the queues and start to compare."""
@@ -108,6 +109,10 @@ class QueueVerifier:
                     self._finish_live(number, log_min)
                 else:
                     self._finish_dead(number, log_min)
+                if self._ext is not None:
+                    self._end_ext(self._ext, number)
+        if self._ext is not None:
+            self._ext.cut_behind_ends()
         found = [difference for difference in self._found.values() if difference]
         return QueueVerifyReport(found, self._bad_files)
 
@@ -188,6 +193,21 @@ class QueueVerifier:
             if index < len(times):
                 new["tag_hash"][index] = self._ext.put(number, tag_hash, times[index])
         self._forget_times(number, len(new))
+        self._note_addresses(number, new["tag_hash"])
+
+    def _note_addresses(self, number: int, tag_hashes: npt.NDArray[np.int64]) -> None:
+        addresses = tag_hashes[tag_hashes <= ADDRESS_MAX].tolist()
+        if addresses:
+            # A unit that was entered anew has a later ext unit than those that follow it in the queue.
+            last = max(addresses)
+            self._addresses[number] = max(last, self._addresses.get(number, last))
+
+    def _end_ext(self, ext: ExtQueues, number: int) -> None:
+        """Let the ext units of a queue end behind the last one that a unit leads to."""
+        address = self._addresses.get(number)
+        if address is None:  # no live unit
+            address = last_address(self._queues, number)
+        ext.end_behind(number, address)
 
     def _forget_times(self, number: int, count: int) -> None:
         if self._ext is not None:

@@ -193,6 +193,8 @@ class _Recovery:
             return "the snapshot speaks of another part of the log"
         dispatcher = self._dispatcher
         load_queues(dispatcher, snapshot)
+        if _has_forgotten_ext(dispatcher, snapshot):
+            return "the snapshot knows nothing of ext units that are there"
         problems = check_states(dispatcher.queues) or dispatcher.batch_queues.check_states()
         if problems:
             return problems[0]
@@ -215,7 +217,7 @@ class _Recovery:
             result = self._catch_up(start, dispatched)
         stale = 0
         if not self._clean:
-            stale = cut_stale_units(self._dispatcher.queues)
+            stale = cut_stale_units(self._dispatcher)
             self._mender.sync_from(start)
         self._correct_min()
         return self._report(result, start_offset=start, adopted=False, stale_units=stale)
@@ -398,6 +400,16 @@ def load_queues(dispatcher: Dispatcher, snapshot: Snapshot) -> None:
         if state.kind == QueueKind.SIMPLE and state.ext_end != NO_EXT:
             number = queues.find(state.topic, state.queue_id)
             dispatcher.ext.load_end(number, state.ext_end)
+
+
+def _has_forgotten_ext(dispatcher: Dispatcher, snapshot: Snapshot) -> bool:
+    """Tell whether a queue has ext files that the snapshot leaves out: they were switched off then."""
+    return dispatcher.ext is not None and any(
+        state.kind == QueueKind.SIMPLE
+        and state.ext_end == NO_EXT
+        and dispatcher.ext.has_files(dispatcher.queues.find(state.topic, state.queue_id))
+        for state in snapshot.queues
+    )
 
 
 def _known_next(snapshot: Snapshot) -> dict[Queue, int]:

@@ -1,18 +1,25 @@
 """Units behind the end of their queue, left by a crash: the record they point to did not survive."""
 
 from orbitmq.format.cq_unit import UNIT_BYTES
+from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.queue_trim import cut_files, list_bases
 from orbitmq.store.recovery.queue_units import stored_units
 
 
-def cut_stale_units(queues: ConsumeQueues) -> int:
-    """Cut what the files of simple queues hold behind each queue's end; return how many units.
+def cut_stale_units(dispatcher: Dispatcher) -> int:
+    """Cut what the files of all queues hold behind each queue's end; return how many simple units.
 
     Left there, they would come to light when the queue has grown up to them, or when a Java broker
     opens the store: it believes the files.
     """
+    queues, batch_queues = dispatcher.queues, dispatcher.batch_queues
+    if dispatcher.ext is not None:
+        dispatcher.ext.cut_behind_ends()
     queues.write_out(thorough=True)
+    batch_queues.write_out()
+    for number in batch_queues.numbers():
+        batch_queues.cut_files(number, batch_queues.unit_range(number)[1])
     return sum(_cut_one(queues, number) for number in queues.numbers())
 
 
