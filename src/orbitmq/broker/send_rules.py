@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.send_answers import FAQ
 from orbitmq.broker.topics import NO_SEND_TOPICS
+from orbitmq.errors import FieldError
 from orbitmq.format.message_id import UniqueIds
 from orbitmq.format.properties import decode_properties, encode_properties, find_property
 from orbitmq.message import (
@@ -44,6 +45,9 @@ HEADER_LIMIT_VERSION: Final = 121  # V3_4_9: from here on requests say how often
 MULTI_TAG: Final = "MULTI_TAG"
 CLEANUP_POLICY: Final = "cleanup.policy"
 COMPACTION: Final = "COMPACTION"
+
+ACTED_ON: Final = frozenset(("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "TRAN_MSG"))
+"""Properties that the broker sets itself, drops or looks at."""
 
 _TOPIC_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TRANSACTION_BITS: Final = int(SysFlag.TRANSACTION)
@@ -114,9 +118,7 @@ class SendRules:
         if topic in NO_SEND_TOPICS:
             remark = f"Sending message to topic[{topic}] is forbidden."
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
-        config = topics.get(topic) or topics.create_for_send(
-            topic, header.default_topic, header.default_topic_queue_nums, header.unit_mode
-        )
+        config = topics.get(topic) or self._create_topic(header)
         if config is None and topic.startswith(RETRY_PREFIX):
             group = topic.removeprefix(RETRY_PREFIX)
             config = topics.create_retry(group, 1, unit_mode=header.unit_mode)
@@ -130,6 +132,17 @@ class SendRules:
             )
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
         return config
+
+    def _create_topic(self, header: SendHeader) -> "TopicConfig | None":
+        """Return the topic of a first message, made after its template; None: that may not be."""
+        if header.default_topic_queue_nums is None:
+            raise FieldError("defaultTopicQueueNums", "is missing")
+        return self._context.topics.create_for_send(
+            header.topic,
+            header.default_topic or "",
+            header.default_topic_queue_nums,
+            header.unit_mode,
+        )
 
     def _require_queue(
         self, connection: "Connection", header: SendHeader, config: "TopicConfig"

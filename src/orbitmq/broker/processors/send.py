@@ -18,6 +18,7 @@ from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import Handler, failure_answer
 from orbitmq.broker.send_answers import SendAnswers, refusal_remark, response_code
 from orbitmq.broker.send_rules import (
+    ACTED_ON,
     CLEANUP_POLICY,
     COMPACTION,
     MULTI_TAG,
@@ -25,7 +26,7 @@ from orbitmq.broker.send_rules import (
     SendRules,
 )
 from orbitmq.errors import StoreError
-from orbitmq.format.properties import find_property
+from orbitmq.format.properties import decode_properties, find_property
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import ONEWAY_FLAG, Encoding, encode_command
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# topic, queue id, sys flag, born time, flag, properties, reconsume times, batch
+# topic, queue id, sys flag, born time, flag, properties, reconsume times, batch; then what is only checked
 _NAMES: Final = (
     "topic",
     "queueId",
@@ -49,14 +50,15 @@ _NAMES: Final = (
     "properties",
     "reconsumeTimes",
     "batch",
+    "defaultTopicQueueNums",
+    "maxReconsumeTimes",
 )
-_LETTERS: Final = ("b", "e", "f", "g", "h", "i", "j", "m")
+_LETTERS: Final = ("b", "e", "f", "g", "h", "i", "j", "m", "d", "l")
 _SEND_V1: Final = RequestCode.SEND_MESSAGE
 
-_UNIQUE_KEY: Final = "UNIQ_KEY\x01"
-_UNIQUE_KEY_LENGTH: Final = len(_UNIQUE_KEY)
 _WAIT: Final = b"WAIT\x01"
 _TRANSACTION_BITS: Final = 0xC
+_NO_BATCH: Final = (None, "false")
 _TOPICS_MAX: Final = 100_000  # remembered ones; forgotten when there are more
 _NO_FIELDS: Final[dict[str, str]] = {}
 _PUT_OK: Final = AppendStatus.PUT_OK
@@ -105,33 +107,40 @@ class SendProcessor:
         for request in requests:
             fields = request.fields or _NO_FIELDS
             names = _NAMES if request.code == _SEND_V1 else _LETTERS
-            n_topic, n_queue, n_sys_flag, n_born, n_flag, n_properties, n_times, n_batch = names
+            n_topic, n_queue, n_sys_flag, n_born, n_flag, n_properties, n_times, *n_rest = names
+            n_batch, n_count, n_limit = n_rest
             try:
                 topic = fields[n_topic]
                 properties = fields[n_properties]
-                queue_id, born_ms = int(fields[n_queue]), int(fields[n_born])
+                queue_word, born_word = fields[n_queue], fields[n_born]
+                flag_word, sys_word = fields[n_flag], fields[n_sys_flag]
+                times_word = fields.get(n_times, "0")
+                queue_id, born_ms = int(queue_word), int(born_word)
                 # Nearly always zero, and comparing is cheaper than converting.
-                sys_flag = 0 if (word := fields[n_sys_flag]) == "0" else int(word)
-                flag = 0 if (word := fields[n_flag]) == "0" else int(word)
-                times = 0 if (word := fields.get(n_times, "0")) == "0" else int(word)
-                key_at = properties.rindex(_UNIQUE_KEY)
-                key = properties[key_at + _UNIQUE_KEY_LENGTH : properties.index("\x02", key_at)]
+                sys_flag = 0 if sys_word == "0" else int(sys_word)
+                flag = 0 if flag_word == "0" else int(flag_word)
+                times = 0 if times_word == "0" else int(times_word)
                 config, queue_count = plain[topic]
             except (KeyError, ValueError):
                 short = False
             else:
+                found = decode_properties(properties.encode("utf-8", "replace"))
+                key = found.get(Property.UNIQ_KEY, "")
+                words = queue_word + born_word + sys_word + flag_word + times_word
+                words += fields.get(n_count, "0") + fields.get(n_limit, "0")
                 short = (
                     short_way
                     and config is topics(topic)
                     and 0 <= queue_id < queue_count
+                    and words.isdecimal()
+                    and words.isascii()
                     and key != ""
-                    and (not key_at or properties[key_at - 1] == "\x02")
+                    # RocketMQ writes them anew: without doubles and without what has no value.
+                    and len(found) == properties.count("\x02")
                     and properties[-1] == "\x02"
-                    and fields.get(n_batch) != "true"
+                    and found.keys().isdisjoint(ACTED_ON)
+                    and fields.get(n_batch) in _NO_BATCH
                     and not sys_flag & _TRANSACTION_BITS
-                    and "TRAN_MSG" not in properties
-                    and "POP_CK" not in properties
-                    and "MSG_REGION" not in properties
                     and len(request.body) > 0
                 )
             if not short:

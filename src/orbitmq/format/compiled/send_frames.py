@@ -65,6 +65,7 @@ _SEND_V1: Final = 10
 _SEND_V2: Final = 310
 _SEND_BATCH: Final = 320
 _SPECIAL_FLAGS: Final = 0xFC  # transaction type, IPv6 hosts, unwrap, inner batch
+_NAMES_MAX: Final = 64  # a send with more properties goes the ordinary way
 _NONE: Final = np.int64(-1)
 
 
@@ -81,6 +82,8 @@ _NAME_OF: Final = {
     "i": "properties",
     "j": "reconsumeTimes",
     "m": "batch",
+    "d": "defaultTopicQueueNums",
+    "l": "maxReconsumeTimes",
 }
 _LETTERS: Final = _word("".join(_NAME_OF))
 _NAMES: Final = _word("".join(_NAME_OF.values()))
@@ -94,14 +97,18 @@ _FIELDS: Final = _word("extFields")
 _ENCODING: Final = _word("serializeTypeCurrentRPC")
 _REMARK: Final = _word("remark")
 _TRUE: Final = _word("true")
+_FALSE: Final = _word("false")
 _CONTROL: Final = _word("u000")
-_UNIQUE: Final = _word("UNIQ_KEY\x01")
-_WAIT: Final = _word("WAIT\x01")
-_WAITS: Final = _word("true\x02")
+_UNIQUE: Final = _word("UNIQ_KEY")
+_WAIT: Final = _word("WAIT")
 _DELAY: Final = _word("DELAY")
-_ER: Final = _word("ER")
-_MSG: Final = _word("MSG")
-_CK: Final = _word("CK")
+_POP_CK: Final = _word("POP_CK")
+_CLUSTER: Final = _word("CLUSTER")
+_TRACE_ON: Final = _word("TRACE_ON")
+_TRAN_MSG: Final = _word("TRAN_MSG")
+_MSG_REGION: Final = _word("MSG_REGION")
+_INNER: Final = _word("INNER_")
+_TIMER: Final = _word("TIMER_")
 
 
 @helper
@@ -173,45 +180,60 @@ def _unescape(data, at, end, text, used):
 
 
 @helper
-def _needs_care(text, at, start, end):
-    """Tell whether the name around an underscore is one that the broker acts on."""
-    return (
-        (at - 2 >= start and same_bytes(text, at - 2, _ER, 0, 2))  # INNER_..., TIMER_...
-        or (at - 3 >= start and same_bytes(text, at - 3, _MSG, 0, 3))  # MSG_REGION
-        or _starts(text, at + 1, end, _MSG)  # TRAN_MSG
-        or _starts(text, at + 1, end, _CK)  # POP_CK
-    )
+def _needs_care(text, at, length):
+    """Tell whether a property is one that the broker acts on, or sets itself."""
+    if length == 5:
+        return same_bytes(text, at, _DELAY, 0, 5)
+    if length == 6:
+        return same_bytes(text, at, _POP_CK, 0, 6)
+    if length == 7:
+        return same_bytes(text, at, _CLUSTER, 0, 7)
+    if length == 8:
+        return same_bytes(text, at, _TRACE_ON, 0, 8) or same_bytes(text, at, _TRAN_MSG, 0, 8)
+    if length == 10 and same_bytes(text, at, _MSG_REGION, 0, 10):
+        return True
+    return length > 6 and (same_bytes(text, at, _INNER, 0, 6) or same_bytes(text, at, _TIMER, 0, 6))
 
 
 @helper
-def _look_at_properties(text, start, end):
-    """Return (fine, start, end) of properties and their unique key, (0, 0) if there is none."""
+def _is_known(text, at, length, names, count):
+    """Tell whether a property of this name came before."""
+    for index in range(count):
+        if names[index, 1] == length and same_bytes(text, names[index, 0], text, at, length):
+            return True
+    return False
+
+
+@helper
+def _look_at_properties(text, start, end, names):
+    """Return (fine, start, end) of properties and their unique key, (0, 0) if there is none.
+
+    RocketMQ reads them into a map and writes that. They are fine if it would write them as they are: each
+    has a name of its own and a value.
+    """
     nothing = np.int64(0)
     if end == start or text[end - 1] != 2:
         return False, nothing, nothing
     key_at = key_end = nothing
-    at = start
+    at, count = start, 0
     while at < end:
-        byte = text[at]
-        if byte == 0x5F and _needs_care(text, at, start, end):
+        piece_end = find_byte(text, at, end, 2)
+        name_end = find_byte(text, at, piece_end, 1)
+        length = name_end - at
+        if length == 0 or name_end + 1 >= piece_end or count == len(names):
             return False, nothing, nothing
-        if byte == 1:
-            if at - 5 >= start and same_bytes(text, at - 5, _DELAY, 0, 5):
+        if _needs_care(text, at, length) or _is_known(text, at, length, names, count):
+            return False, nothing, nothing
+        value_at = name_end + 1
+        if _is(text, at, length, _UNIQUE):
+            key_at, key_end = value_at, piece_end
+            if not _is_plain_key(text, key_at, key_end):
                 return False, nothing, nothing
-            name_ends = at + 1
-            if name_ends - 9 >= start and same_bytes(text, name_ends - 9, _UNIQUE, 0, 9):
-                if name_ends - 9 > start and text[name_ends - 10] != 2:
-                    return False, nothing, nothing
-                key_at, key_end = name_ends, find_byte(text, name_ends, end, 2)
-                if not _is_plain_key(text, key_at, key_end):
-                    return False, nothing, nothing
-            elif (
-                name_ends - 5 >= start
-                and same_bytes(text, name_ends - 5, _WAIT, 0, 5)
-                and not _starts(text, name_ends, end, _WAITS)
-            ):
-                return False, nothing, nothing
-        at += 1
+        elif _is(text, at, length, _WAIT) and not _is(text, value_at, piece_end - value_at, _TRUE):
+            return False, nothing, nothing
+        names[count, 0], names[count, 1] = at, length
+        count += 1
+        at = piece_end + 1
     return True, key_at, key_end
 
 
@@ -285,8 +307,13 @@ def _read_fields(data, at, end, row, text, used, named):
             seen |= 32
         elif letter == 0x6A:  # j: how often it was tried before
             row.reconsume_times = _field_number(data, at, stop)
+        elif letter == 0x64 or letter == 0x6C:  # d, l: of new topics and of retries  # noqa: PLR1714
+            if _field_number(data, at, stop) < 0:
+                return _NONE, used
         elif letter == 0x6D:  # m: batch
             row.batch = 1 if _is(data, at, stop - at, _TRUE) else 0
+            if row.batch == 0 and not _is(data, at, stop - at, _FALSE):
+                return _NONE, used
         at = stop + 1
         if at < end and data[at] == 0x2C:
             at += 1
@@ -441,6 +468,7 @@ def find_sends(data, start, frame_max, body_max, suffix_length, rows, queues, te
     count = queue_count = 0
     at, used = start, np.int64(0)
     key_bytes = messages = np.int64(0)
+    names = np.empty((_NAMES_MAX, 2), dtype=np.int64)
     while count < len(rows) and len(data) - at >= 8:
         length, header_length = load_i32(data, at), load_i32(data, at + 4)
         if length > frame_max - 4 or not 0 <= header_length <= min(length - 4, HEADER_BYTES_MAX):
@@ -454,7 +482,7 @@ def find_sends(data, start, frame_max, body_max, suffix_length, rows, queues, te
         text_end = _read_header(data, at + 8, row.body_at, row, text, used)
         if text_end < 0 or not _fits(row, body_max):
             break
-        fine, key_at, key_end = _look_at_properties(text, row.properties_at, text_end)
+        fine, key_at, key_end = _look_at_properties(text, row.properties_at, text_end, names)
         if not fine:
             break
         row.key_at, row.key_length = key_at, key_end - key_at

@@ -116,7 +116,13 @@ def _read_int(wire: str, text: str) -> int:
         value = int(text)
     except ValueError as cause:
         raise FieldError(wire, f"{text[:64]!r} is no whole number") from cause
-    # Python takes more for a number than anybody else does.
-    if not _LONG_MIN <= value <= _LONG_MAX or "_" in text or not text.isascii():
+    # Python takes more for a number than anybody else does: 1_000, other scripts, blanks around it.
+    if (
+        not _LONG_MIN <= value <= _LONG_MAX
+        or "_" in text
+        or not text.isascii()
+        or text[0] <= " "
+        or text[-1] <= " "
+    ):
         raise FieldError(wire, f"{text[:64]!r} is no whole number of 64 bits")
     return value

@@ -32,14 +32,14 @@ _NAMES: Final = {letter: name for name, letter in LETTERS.items()}
 class SendHeader(Header):
     """Where a message goes and everything of it but its body."""
 
-    producer_group: str
     topic: str
-    default_topic: str  # template from which an unknown topic is made
-    default_topic_queue_nums: int
     queue_id: int  # negative: the broker chooses
     sys_flag: int
     born_timestamp: int
     flag: int
+    producer_group: str | None = None  # RocketMQ too takes messages without
+    default_topic: str | None = None  # template from which an unknown topic is made
+    default_topic_queue_nums: int | None = None
     properties: str | None = None
     reconsume_times: int | None = None
     unit_mode: bool = False
@@ -52,7 +52,8 @@ class SendHeader(Header):
         """Return the header of a request with this code: 10 has full names, 310 and 320 letters."""
         if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
             return cls.read(fields)
-        return cls.read({_NAMES.get(name, name): text for name, text in (fields or {}).items()})
+        given = (fields or {}).items()
+        return cls.read({_NAMES[letter]: text for letter, text in given if letter in _NAMES})
 
     def write_letters(self) -> dict[str, str]:
         """Return the fields for codes 310 and 320."""
