@@ -140,6 +140,8 @@ class AppendRules:
         if isinstance(rewritten, AppendResult):
             return rewritten
         if rewritten.topic != request.topic:
+            if inner:
+                return illegal("an inner batch cannot be delayed")
             form = self.topic_form(rewritten.topic)
             if isinstance(form, AppendResult):
                 return form
