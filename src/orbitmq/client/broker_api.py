@@ -145,7 +145,8 @@ class BrokerApi:
         """Return the offset of the first message that is still there."""
         fields = _queue_fields(queue)
         answer = await self._checked(address, RequestCode.GET_MIN_OFFSET, fields)
-        return OffsetAnswer.read(answer.fields).offset
+        # An empty queue of a BatchCQ topic begins at -1, say brokers; its first message will be at 0.
+        return max(OffsetAnswer.read(answer.fields).offset, 0)
 
     async def search_offset(
         self, address: str, queue: MessageQueue, epoch_ms: int, boundary: Boundary = Boundary.LOWER
