@@ -41,7 +41,7 @@ _REMARKS: Final = {
         "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
     ),
     AppendStatus.WHEEL_TIMER_NOT_ENABLE: (
-        "accurate timer message is not enabled, timerWheelEnable is false"
+        "accurate timer message is not enabled, use a delay level (DELAY) instead:"
     ),
     AppendStatus.FLUSH_DISK_TIMEOUT: (
         "stored, but the disk did not sync within syncFlushTimeout: a power cut could lose it"
