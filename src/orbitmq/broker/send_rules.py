@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.send_answers import FAQ
 from orbitmq.broker.topics import NO_SEND_TOPICS
-from orbitmq.errors import FieldError
+from orbitmq.errors import FieldError, FormatError
+from orbitmq.format.client_batch import decode_client_batch
 from orbitmq.format.message_id import UniqueIds
-from orbitmq.format.properties import decode_properties, encode_properties, find_property
+from orbitmq.format.properties import decode_properties, encode_properties
 from orbitmq.message import (
     DLQ_PREFIX,
     RETRY_PREFIX,
@@ -30,6 +31,7 @@ from orbitmq.message import (
     TOPIC_BYTES_MAX,
     AppendRequest,
     Property,
+    QueueType,
     SysFlag,
 )
 from orbitmq.wire.codes import ResponseCode
@@ -60,6 +62,8 @@ class PreparedSend(NamedTuple):
     queue_id: int  # what the answer says; a delayed message lies elsewhere first
     unique_key: str | None
     is_batch: bool = False
+    inner_count: int = 0
+    """Messages of a batch that is kept as one record; 0: it is none."""
 
 
 def topic_name_problem(topic: str) -> str | None:
@@ -96,7 +100,7 @@ class SendRules:
         if queue_id < 0:
             queue_id = random.randrange(config.write_queue_nums)
         if header.batch:
-            return self._batch(connection, request, header, queue_id)
+            return self._batch(connection, request, header, config, queue_id)
         return self._single(connection, request, header, config, queue_id)
 
     # --- topic and queue ---
@@ -243,7 +247,12 @@ class SendRules:
     # --- a batch ---
 
     def _batch(
-        self, connection: "Connection", request: "Command", header: SendHeader, queue_id: int
+        self,
+        connection: "Connection",
+        request: "Command",
+        header: SendHeader,
+        config: "TopicConfig",
+        queue_id: int,
     ) -> PreparedSend:
         topic = header.topic
         if len(topic) > TOPIC_BYTES_MAX:
@@ -255,18 +264,37 @@ class SendRules:
         given = (header.properties or "").encode("utf-8", "replace")
         properties = {**decode_properties(given), **self._own_properties()}
         properties.pop("POP_CK", None)
+        unique_key = properties.get(Property.UNIQ_KEY)
+        sys_flag, inner_count = header.sys_flag, 0
+        if config.topic_filter_type == MULTI_TAG:
+            sys_flag |= SysFlag.MULTI_TAGS
+        if unique_key and self._context.topics.queue_type(topic) is QueueType.BATCH:
+            inner_count = self._count_inner(header, request.body)
+            properties[Property.INNER_NUM] = str(inner_count)
+            sys_flag |= SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
         append = AppendRequest(
             topic,
             queue_id,
             request.body,
             encode_properties(properties),
             header.flag,
-            header.sys_flag,
+            int(sys_flag),
             header.born_timestamp,
             connection.peer_host,
             reconsume_times=header.reconsume_times or 0,
         )
-        return PreparedSend(append, queue_id, find_property(given, Property.UNIQ_KEY), True)
+        return PreparedSend(append, queue_id, unique_key, True, inner_count)
+
+    def _count_inner(self, header: SendHeader, body: bytes) -> int:
+        """Return how many messages consumers will find in a batch that is kept as one record."""
+        if header.sys_flag & _TRANSACTION_BITS:
+            remark = "a batch cannot be part of a transaction"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        try:
+            return len(decode_client_batch(body))
+        except FormatError as error:
+            remark = f"the batch cannot be taken apart: {error}"
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark) from error
 
 
 def topic_text(config: "TopicConfig") -> str:

@@ -123,6 +123,10 @@ class TopicTable:
         is_batch = config.attributes.get(QUEUE_TYPE) == QueueType.BATCH.value
         return QueueType.BATCH if is_batch else QueueType.SIMPLE
 
+    def empty_min_offset(self, topic: str) -> int:
+        """Return what RocketMQ calls the first offset of a queue that never held a message."""
+        return -1 if self.queue_type(topic) is QueueType.BATCH else 0
+
     # Changing
 
     def put(self, config: TopicConfig) -> None:

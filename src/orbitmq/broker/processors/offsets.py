@@ -119,7 +119,10 @@ class OffsetsProcessor:
     def min_offset(self, connection: "Connection", request: Command) -> Command:
         """Tell the first offset of a queue that is still kept (31)."""
         header = QueueHeader.read(request.fields)
-        offset = self._context.store.min_offset(header.topic, header.queue_id)
+        topic, queue_id, store = header.topic, header.queue_id, self._context.store
+        offset = store.min_offset(topic, queue_id)
+        if not store.max_offset(topic, queue_id):
+            offset = self._context.topics.empty_min_offset(topic)
         return request.answer(remark="", fields=OffsetAnswer(offset=offset).write())
 
     def earliest_time(self, connection: "Connection", request: Command) -> Command:

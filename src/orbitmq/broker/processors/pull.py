@@ -191,12 +191,15 @@ class PullProcessor:
         result: GetResult,
     ) -> None:
         self._remember(header, result.next_offset)
+        min_offset = result.min_offset
+        if not result.max_offset:
+            min_offset = self._context.topics.empty_min_offset(header.topic)
         fields = {
             "suggestWhichBrokerId": str(self._suggested_broker(check, result)),
             "groupSysFlag": str(check.group.group_sys_flag),
             "nextBeginOffset": str(result.next_offset),
             "maxOffset": str(result.max_offset),
-            "minOffset": str(result.min_offset),
+            "minOffset": str(min_offset),
             "topicSysFlag": str(check.topic.topic_sys_flag),
         }
         code = _code(header, result.status)

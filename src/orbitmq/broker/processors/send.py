@@ -27,7 +27,7 @@ from orbitmq.broker.send_rules import (
 )
 from orbitmq.errors import StoreError
 from orbitmq.format.properties import decode_properties, find_property
-from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
+from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property, QueueType
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import ONEWAY_FLAG, Encoding, encode_command
 
@@ -265,6 +265,7 @@ class SendProcessor:
             or topic.startswith("%")
             or config.topic_filter_type == MULTI_TAG
             or config.attributes.get(CLEANUP_POLICY) == COMPACTION
+            or self._topics.queue_type(topic) is QueueType.BATCH
         ):
             return
         if len(self._plain) >= _TOPICS_MAX:
@@ -355,16 +356,24 @@ class SendProcessor:
     def _append_batch(
         self, connection: "Connection", request: "Command", prepared: PreparedSend
     ) -> None:
-        append = prepared.append
+        append, inner_count = prepared.append, prepared.inner_count
         try:
-            results = self._store.append_client_batch_nowait(append, flush=not self._sync)
+            if inner_count:
+                results = [self._store.append_nowait(append, flush=not self._sync)]
+            else:
+                results = self._store.append_client_batch_nowait(append, flush=not self._sync)
         except StoreError as error:
             results = [_unavailable(error)]
-        self._count([append] * len(results), results)
+        if results[0].status is _PUT_OK:
+            size = sum(result.size for result in results)
+            self._context.statistics.on_put(append.topic, inner_count or len(results), size)
 
         def done(status: AppendStatus) -> None:
             told = [result._replace(status=status) for result in results]
             command = self._command(request, prepared.queue_id, prepared.unique_key, told)
+            if inner_count:
+                # Without it the Java client takes each message's own id for stored.
+                (command.fields or {})["batchUniqId"] = prepared.unique_key or ""
             self._answer(connection, request, command)
 
         if self._sync:

@@ -163,7 +163,7 @@ class TopicsAdminProcessor:
         store = self._context.store
         end = store.max_offset(topic, queue_id)
         return TopicOffset(
-            min_offset=store.min_offset(topic, queue_id),
+            min_offset=max(store.min_offset(topic, queue_id), 0),
             max_offset=end,
             last_update_timestamp=store.store_time(topic, queue_id, end - 1) if end > 0 else 0,
         )
