@@ -29,26 +29,20 @@ class Background:
         self._config, self._parts, self._clock = config, parts, clock
         self._running = False
         now_ms = clock.monotonic_ms()
-        self._flush = AsyncFlush(
-            parts.flusher,
-            PageSchedule(
-                interval_ms=config.flush_interval_ms,
-                least_pages=0 if config.sync_flush else config.flush_least_pages,
-                thorough_ms=config.flush_thorough_ms,
-                now_ms=now_ms,
-            ),
-            clock,
+        self._flush_schedule = PageSchedule(
+            interval_ms=config.flush_interval_ms,
+            least_pages=0 if config.sync_flush else config.flush_least_pages,
+            thorough_ms=config.flush_thorough_ms,
+            now_ms=now_ms,
         )
-        self._commit = CommitRounds(
-            parts.flusher,
-            PageSchedule(
-                interval_ms=config.commit_interval_ms,
-                least_pages=config.commit_least_pages,
-                thorough_ms=config.commit_thorough_ms,
-                now_ms=now_ms,
-            ),
-            clock,
+        self._flush = AsyncFlush(parts.flusher, self._flush_schedule, clock)
+        self._commit_schedule = PageSchedule(
+            interval_ms=config.commit_interval_ms,
+            least_pages=config.commit_least_pages,
+            thorough_ms=config.commit_thorough_ms,
+            now_ms=now_ms,
         )
+        self._commit = CommitRounds(parts.flusher, self._commit_schedule, clock)
         self._checkpoint_at_ms = now_ms + CHECKPOINT_INTERVAL_MS
         self._kernel_thread: threading.Thread | None = None
         self._kernel_lock = threading.Lock()  # kernels are not changed while the store is closed
@@ -60,12 +54,37 @@ class Background:
             "flush-queues", self.flush_queues_if_due, config.queue_flush_interval_ms / 4
         )
         self._clean_service = self._service("clean", self._clean, 1 * SECOND_MS)
-        # What an append has to wake, decided once.
+        self._shown_by_flush = parts.log.follows_flush
+        self._decide_wakes(config)
+
+    def _decide_wakes(self, config: StoreConfig) -> None:
+        """Decide what an append has to wake."""
         # A timed flush thread sleeps out its interval, whoever calls.
         by_append = config.wake_flush_on_append and not config.flush_timed
         self._wakes_flush = config.sync_flush or (by_append and not config.transient_pool)
-        self._shown_by_flush = parts.log.follows_flush
         self._wakes_commit = config.transient_pool and config.wake_commit_on_append
+
+    def use(self, config: StoreConfig) -> None:
+        """Follow these settings from the next round on."""
+        self._config = config
+        self._decide_wakes(config)
+        pages = 0 if config.sync_flush else config.flush_least_pages
+        self._flush_schedule.change(config.flush_interval_ms, pages, config.flush_thorough_ms)
+        self._commit_schedule.change(
+            config.commit_interval_ms, config.commit_least_pages, config.commit_thorough_ms
+        )
+        self._parts.queue_flusher.change(
+            config.queue_flush_interval_ms,
+            config.queue_flush_least_pages,
+            config.queue_flush_thorough_ms,
+        )
+        for service, interval_ms in (
+            (self._flush_service, config.flush_interval_ms),
+            (self._commit_service, config.commit_interval_ms),
+            (self._queue_service, config.queue_flush_interval_ms / 4),
+        ):
+            service.interval_ms = interval_ms
+            service.wake()  # it may be in the middle of a long old one
 
     def _service(self, name: str, act: Callable[[], None], interval_ms: float) -> Service:
         return Service(name, act, interval_ms=interval_ms, clock=self._clock, on_bug=self._on_bug)

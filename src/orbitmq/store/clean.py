@@ -144,6 +144,14 @@ class Cleaner:
         self._manual_rounds = 0
         self._followed_offset = segments.min_offset
 
+    @property
+    def config(self) -> StoreConfig:
+        return self._config
+
+    def use(self, config: StoreConfig) -> None:
+        """Follow these settings from the next round on."""
+        self._config = config
+
     def tick(self) -> bool:
         """Run a round if it is time; tell whether one was run."""
         if self._clock.monotonic_ms() < self._next_ms:

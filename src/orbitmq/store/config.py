@@ -1,7 +1,7 @@
 """What a store can be told: sizes, flush, retention, limits. RocketMQ's key stands beside each field."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -168,16 +168,18 @@ class StoreConfig:
         cls, root: Path | str, settings: Mapping[str, str], **overrides: Any
     ) -> "StoreConfig":
         """Return the config that these broker.conf keys make; keys of other components are passed over."""
-        values: dict[str, Any] = {"root": Path(root)}
-        for key, text in settings.items():
-            known = _KEYS.get(key)
-            if known is not None:
-                name, convert = known
-                values[name] = _converted(key, text, convert)
+        values: dict[str, Any] = {"root": Path(root), **_values(settings)}
         if host := settings.get("brokerIP1"):
             values["store_host"] = _host(host, settings.get("listenPort", "10911"))
         try:
             return cls(**{**values, **overrides})
+        except ConfigError as error:
+            raise _as_given(error, settings) from error
+
+    def with_settings(self, settings: Mapping[str, str]) -> "StoreConfig":
+        """Return this config with these keys changed; keys of other components are passed over."""
+        try:
+            return replace(self, **_values(settings))
         except ConfigError as error:
             raise _as_given(error, settings) from error
 
@@ -231,6 +233,12 @@ def _as_given(error: ConfigError, settings: Mapping[str, str]) -> ConfigError:
         if name == error.setting and key in settings:
             return ConfigError(key, settings[key], error.rule)
     return error
+
+
+def _values(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return field -> value of the keys that a store knows."""
+    known = {key: (text, *_KEYS[key]) for key, text in settings.items() if key in _KEYS}
+    return {name: _converted(key, text, convert) for key, (text, name, convert) in known.items()}
 
 
 def _converted(key: str, text: str, convert: Callable[[str], Any]) -> Any:
@@ -303,6 +311,30 @@ def _host(address: str, port: str) -> Host:
     except ValueError as cause:
         raise ConfigError("brokerIP1", f"{address}:{port}", "must be an IP address") from cause
 
+
+LIVE_KEYS: Final = frozenset(
+    """
+    accessMessageInMemoryMaxRatio autoMessageVersionOnTopicLen checkCRCOnRecover
+    cleanFileForciblyEnable cleanResourceInterval commitCommitLogLeastPages
+    commitCommitLogThoroughInterval commitIntervalCommitLog dataReadAheadEnable
+    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
+    destroyMapedFileIntervalForcibly diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio
+    diskSpaceWarningLevelRatio fileReservedTime flushCommitLogLeastPages
+    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
+    flushConsumeQueueThoroughInterval flushIntervalCommitLog flushIntervalConsumeQueue
+    flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC logicalDiskSpaceCleanForciblyThreshold
+    maxFilterMessageSize maxLmqConsumeQueueNum maxMessageSize maxMsgsNumBatch
+    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
+    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory osPageCacheBusyTimeOutMills
+    redeleteHangedFileInterval replicasPerDiskPartition syncFlushTimeout
+    travelCqFileNumWhenGetMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage
+    warmMapedFileEnable
+""".split()  # noqa: SIM905  (a list of quoted names is no easier to read)
+)
+"""Settings that an open store can be given (`MessageStore.reconfigure`).
+
+Those of recovery count at the next start, which is when they are used.
+"""
 
 _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "storePathCommitLog": ("commit_log_paths", _paths),

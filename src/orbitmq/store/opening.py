@@ -310,10 +310,10 @@ class Opening:
         config, clock = self._config, self._clock
 
         def follow(log_min: int) -> None:
-            pause_ms = config.queue_delete_pause_ms
+            pause_ms = cleaner.config.queue_delete_pause_ms
             follow_the_log(dispatcher, log_min, lambda: clock.sleep(pause_ms))
 
-        return Cleaner(
+        cleaner = Cleaner(
             config,
             log.segments,
             flags=self._flags,
@@ -323,6 +323,7 @@ class Opening:
             followers=[follow],
             dispatched_offset=lambda: dispatch.dispatched_offset,
         )
+        return cleaner
 
 
 def follow_the_log(

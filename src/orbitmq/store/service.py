@@ -27,7 +27,7 @@ class Service:
         on_bug: Callable[[str, Exception], None],
     ) -> None:
         self.name = name
-        self._act, self._interval_ms, self._clock, self._on_bug = act, interval_ms, clock, on_bug
+        self._act, self.interval_ms, self._clock, self._on_bug = act, interval_ms, clock, on_bug
         self._event = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"orbitmq-{name}", daemon=True)
@@ -49,7 +49,7 @@ class Service:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._clock.wait(self._event, self._interval_ms)
+            self._clock.wait(self._event, self.interval_ms)
             self._event.clear()
             if self._stopping:
                 return

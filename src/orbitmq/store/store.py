@@ -60,6 +60,18 @@ class MessageStore(StoreReads):
         if background:
             self._background.start()
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Follow settings that only change behaviour: limits, flush, retention (`LIVE_KEYS`).
+
+        What the files are made of has to be as it was: it is decided when a store is opened.
+        """
+        self.config = config
+        self._parts.log.use(config)
+        self._parts.cleaner.use(config)
+        self._background.use(config)
+        self._group.timeout_ms = config.sync_flush_timeout_ms
+        self._make_readers()
+
     @classmethod
     def open(
         cls,

@@ -31,16 +31,20 @@ class StoreReads:
         self._parts = parts
         self._log, self._counters = parts.log, parts.counters
         self._closed = False
+        self._make_readers()
+
+    def _make_readers(self) -> None:
+        config, parts = self.config, self._parts
+        dispatcher, log = parts.dispatcher, parts.log
         self._reader = QueueReader(
-            parts.dispatcher.queues,
-            parts.dispatcher.batch_queues,
-            parts.log,
-            ext=parts.dispatcher.ext,
+            dispatcher.queues,
+            dispatcher.batch_queues,
+            log,
+            ext=dispatcher.ext,
             limits=_read_limits(config),
         )
-        dispatcher = parts.dispatcher
         self._finder = RecordFinder(
-            parts.log,
+            log,
             dispatcher.queues,
             dispatcher.batch_queues,
             kernels=lambda: parts.kernels,

@@ -105,6 +105,10 @@ class AppendRules:
         self._config = config
         self._topic_types = topic_types
 
+    def use(self, config: StoreConfig) -> None:
+        """Follow these settings from the next request on."""
+        self._config = config
+
     def topic_form(self, topic: str) -> TopicForm | AppendResult:
         """Return how records name this topic, or why it is refused."""
         problem = topic_name_problem(topic)

@@ -80,6 +80,12 @@ class Appender:
         self._own_host = own.packed()
         self._fast = len(own.address) == 4 and not config.property_crc
 
+    def use(self, config: StoreConfig) -> None:
+        """Follow these settings from the next append on."""
+        with self._append_lock:
+            self._config, self._body_max = config, config.message_bytes_max
+            self._rules.use(config)
+
     def resume(self, end_offset: int, last_store_ms: int) -> None:
         """Go on writing at `end_offset`, where recovery found the end of the log.
 

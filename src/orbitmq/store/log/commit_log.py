@@ -86,6 +86,11 @@ class CommitLog:
             last.buffer = self.pool.borrow()
         self.appender.resume(end_offset, last_store_ms)
 
+    def use(self, config: StoreConfig) -> None:
+        """Follow these settings from the next append, and the next segment, on."""
+        self._config = config
+        self.appender.use(config)
+
     def prepare(self) -> None:
         """Have the segment that the next record needs made ahead, if the log has none to go on in."""
         if self.segments.last is None:

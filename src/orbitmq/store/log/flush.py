@@ -28,10 +28,14 @@ class PageSchedule:
     def __init__(
         self, *, interval_ms: float, least_pages: int, thorough_ms: float, now_ms: float
     ) -> None:
-        self._interval_ms, self._thorough_ms = interval_ms, thorough_ms
-        self._least_pages = least_pages
+        self.change(interval_ms, least_pages, thorough_ms)
         self._next_ms = now_ms + interval_ms
         self._thorough_at_ms = now_ms
+
+    def change(self, interval_ms: float, least_pages: int, thorough_ms: float) -> None:
+        """Decide by these from the next round on."""
+        self._interval_ms, self._thorough_ms = interval_ms, thorough_ms
+        self._least_pages = least_pages
 
     def due(self, now_ms: float) -> int | None:
         """Return the least number of dirty pages for a round now (0: everything), None if it is too early."""
@@ -202,14 +206,14 @@ class GroupCommit:
     """
 
     def __init__(self, flusher: LogFlusher, clock: Clock, timeout_ms: float) -> None:
-        self._flusher, self._clock, self._timeout_ms = flusher, clock, timeout_ms
+        self._flusher, self._clock, self.timeout_ms = flusher, clock, timeout_ms
         self._lock = threading.Lock()  # guards the two below
         self._arriving: list[_Waiter] = []
         self._led = False
 
     def wait(self, target: int) -> tuple[AppendStatus, str]:
         """Return when everything before log offset `target` is on disk, or cannot be; and why not."""
-        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + self.timeout_ms
         waiter = _Waiter(target)
         with self._lock:
             leads = not self._led
@@ -265,4 +269,4 @@ class GroupCommit:
             return status, ""
         if self._flusher.failure is not None:
             return status, f"the sync failed: {self._flusher.failure}"
-        return status, f"the disk did not sync within {self._timeout_ms:g} ms (syncFlushTimeout)"
+        return status, f"the disk did not sync within {self.timeout_ms:g} ms (syncFlushTimeout)"

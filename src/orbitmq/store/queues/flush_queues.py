@@ -73,6 +73,12 @@ class QueueFlusher:
         self._lock = threading.Lock()  # one round at a time
         self._sync_failure: StoreFailedError | None = None
 
+    def change(self, interval_ms: int, least_pages: int, thorough_ms: int) -> None:
+        """Decide by these from the next round on."""
+        schedule = self._schedule
+        schedule.interval_ms, schedule.least_pages = interval_ms, least_pages
+        schedule.thorough_ms = thorough_ms
+
     def tick(self) -> bool:
         """Do what is due by the clock; return whether anything was."""
         with self._lock:
