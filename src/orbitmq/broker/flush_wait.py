@@ -44,7 +44,6 @@ class FlushWait:
 
     def __init__(self, context: "BrokerContext") -> None:
         self._store, self._clock, self._loop = context.store, context.clock, context.loop
-        self._timeout_ms = context.store.config.sync_flush_timeout_ms
         # Both log offsets and deadlines rise from the first to the last.
         self._waiting: deque[_Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -63,7 +62,7 @@ class FlushWait:
         """Call `done` when everything before the log offset is on disk, perhaps at once."""
         if self._waiting and end_offset < self._waiting[-1].end_offset:
             end_offset = self._waiting[-1].end_offset
-        deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + self._store.config.sync_flush_timeout_ms
         self._waiting.append(_Waiting(end_offset, deadline_ms, done))
         # A flush that ended before the line above saw nobody waiting and told nobody.
         if self._store.flushed_offset >= end_offset or self._store.failure is not None:

@@ -169,10 +169,10 @@ class SendProcessor:
 
     def take(self, connection: "Connection", data: bytes) -> int:
         """Append and answer the ordinary sends that these bytes begin with; return their length."""
+        self._use_settings()
         run = self._run or self._make_run()
         if run is None or not self._config.writable or self._config.accept_sends_from_ms:
             return 0
-        self._use_settings()
         taken = 0
         while taken < len(data) and run.find(data, taken) and self._may_take(run):
             host = connection.peer_host
@@ -275,9 +275,11 @@ class SendProcessor:
     def _use_settings(self) -> None:
         """Have new texts made when settings that stand in them have changed."""
         config = self._config
-        settings = config.region, config.trace_on, config.cluster
+        settings = config.region, config.trace_on, config.cluster, config.store.message_bytes_max
         if settings != self._settings:
             self._settings = settings
+            if config.store.message_bytes_max != self._body_max:
+                self._body_max, self._run = config.store.message_bytes_max, None  # made anew
             self._answers = SendAnswers(config, self._context.store_host)
             self._suffix = self._rules.suffix()
             if self._run is not None:
