@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX: Final = "ORBITMQ_"
 DEFAULT_SOURCE: Final = "default"
+FLAG_SOURCE: Final = "flag"
+ENVIRONMENT_SOURCE: Final = "environment"
 
 
 class Setting(NamedTuple):
@@ -54,6 +56,20 @@ class Settings(Mapping[str, str]):
         """Return where a value came from: "broker.conf, line 3", "flag", "default"."""
         return self.given[key].source if key in self.given else DEFAULT_SOURCE
 
+    def add_file(self, file: Path) -> None:
+        """Take from a file, if it is there, what was not given otherwise."""
+        if file.exists():
+            self.given = {**_read_file(file), **self.given}
+
+    def stronger_than_files(self) -> dict[str, str]:
+        """Return the keys that no file can change, and where each comes from."""
+        sources = {key: setting.source for key, setting in self.given.items()}
+        return {
+            key: source
+            for key, source in sources.items()
+            if source == FLAG_SOURCE or source.startswith(ENVIRONMENT_SOURCE)
+        }
+
 
 def load_settings(
     file: Path | None = None,
@@ -71,7 +87,7 @@ def load_settings(
     settings.given.update(_from_environment(os.environ if environment is None else environment))
     for key, value in (flags or {}).items():
         if value is not None:
-            settings.given[key] = Setting(_text(key, value), "flag")
+            settings.given[key] = Setting(_text(key, value), FLAG_SOURCE)
     for key, setting in settings.given.items():
         if key not in KNOWN_KEYS:
             settings.warnings.append(f"{setting.source}: unknown setting {key}{_suggestion(key)}")
@@ -103,10 +119,19 @@ def _read_file(file: Path) -> dict[str, Setting]:
     except OSError as cause:
         rule = f"cannot be read: {cause.strerror or cause}"
         raise ConfigError("configuration file", str(file), rule) from cause
+    return parse_settings(file, decode_settings(data))
+
+
+def decode_settings(data: bytes) -> str:
+    """Return the text of a configuration file."""
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError:
-        text = data.decode("latin-1")  # what Java takes .properties files to be
+        return data.decode("latin-1")  # what Java takes .properties files to be
+
+
+def parse_settings(file: Path, text: str) -> dict[str, Setting]:
+    """Return the settings in a configuration file's text; its name says which form it has."""
     if file.suffix == ".toml":
         return _from_toml(file, text)
     return {
@@ -138,7 +163,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
         key = _BY_PLAIN_NAME.get(_plain(name), _camel(name))
         # Other programs may use the prefix too, so only what looks like a setting is one.
         if key in KNOWN_KEYS or _close_key(key):
-            found[key] = Setting(value.strip(), f"environment, {variable}")
+            found[key] = Setting(value.strip(), f"{ENVIRONMENT_SOURCE}, {variable}")
     return found
 
 
