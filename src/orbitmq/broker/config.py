@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from orbitmq.errors import ConfigError
 from orbitmq.message import Host
-from orbitmq.net.config import NetConfig
+from orbitmq.net.config import NetConfig, net_properties, net_values
+from orbitmq.settings import load_settings
 from orbitmq.store.config import StoreConfig
 from orbitmq.units import SECOND_MS
 
@@ -18,6 +19,8 @@ FAST_PORT_GAP: Final = 2
 """The second port, RocketMQ's "VIP channel", is so much below the first."""
 PLAIN_RECORDS: Final = 4_000
 """A broker that is hardly used never pays for the compiled kernels: they are loaded after so many records."""
+KEPT_FILE: Final = "orbitmq.properties"
+"""In the store's `config`: changed settings of a broker that was started without a file of its own."""
 REGISTER_MS_MIN: Final = 10 * SECOND_MS
 REGISTER_MS_MAX: Final = 60 * SECOND_MS
 
@@ -66,9 +69,7 @@ class BrokerConfig:
     long_polling: bool = True  # longPollingEnable
     short_polling_ms: int = 1 * SECOND_MS  # shortPollingTimeMills
     accept_sends_from_ms: int = 0  # startAcceptSendRequestTimeStamp
-    reject_transactions: bool = False  # rejectTransactionMessage
     reject_pull_consumers: bool = False  # rejectPullConsumerEnable
-    property_filter: bool = False  # enablePropertyFilter
     server_side_reset: bool = True  # useServerSideResetOffset
     zero_if_in_memory: bool = True  # ours: a new group reads a young topic from its beginning
 
@@ -86,6 +87,10 @@ class BrokerConfig:
 
     given: dict[str, str] = field(default_factory=dict)
     """What settings said, by RocketMQ's key; also keys that have no effect here."""
+    file: Path | None = None
+    """The configuration file; changes are kept there. None: in the store's own (`kept_file`)."""
+    stronger: dict[str, str] = field(default_factory=dict)
+    """Keys that flags or the environment set, and where: at a start they win over the file."""
 
     def __post_init__(self) -> None:
         _require("brokerName", self.name, bool(self.name.strip()), "must not be empty")
@@ -94,8 +99,9 @@ class BrokerConfig:
         ports_fit = self.port == 0 or FAST_PORT_GAP < self.port <= 65535
         _require("listenPort", self.port, ports_fit, "must be 0 (any) or from 3 to 65535")
         _require("brokerPermission", self.permission, 0 <= self.permission <= 7, "must be 0 to 7")
-        queues = self.default_topic_queues
-        _require("defaultTopicQueueNums", queues, queues >= 1, "must be at least 1")
+        for key, least in _LEAST.items():
+            value = getattr(self, _KEYS[key][0])
+            _require(key, value, value >= least, f"must be at least {least}")
         try:
             ipaddress.ip_address(self.host)
         except ValueError as cause:
@@ -105,25 +111,43 @@ class BrokerConfig:
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "BrokerConfig":
         """Return the config that these broker.conf keys make. ConfigError: a value cannot work."""
-        root = settings.get("storePathRootDir") or str(Path.home() / "store")
         values = _values(settings)
-        store = StoreConfig.from_settings(root, settings, plain_records=PLAIN_RECORDS)
-        return cls(**{**values, "store": store, "given": dict(settings), **overrides})
+        store = StoreConfig.from_settings(_root(settings), settings, plain_records=PLAIN_RECORDS)
+        net = NetConfig(**net_values(settings))
+        return cls(**{**values, "store": store, "net": net, "given": dict(settings), **overrides})
 
-    def apply(self, settings: Mapping[str, str]) -> None:
-        """Change settings of a running broker; all or none. What the store holds open stays as it is."""
+    @classmethod
+    def load(cls, file: Path | None, flags: Mapping[str, object]) -> "BrokerConfig":
+        """Return the config of a broker that is started with this file and these flags.
+
+        Without a file, what was changed while it ran is in the store's own. ConfigError: a value
+        cannot work, or the file cannot be read.
+        """
+        settings = load_settings(file, flags=flags)
+        if file is None:
+            settings.add_file(_kept_file(_root(settings)))
+        return cls.from_settings(settings, file=file, stronger=settings.stronger_than_files())
+
+    @property
+    def kept_file(self) -> Path:
+        """Where changes of settings are kept for the next start."""
+        return self.file if self.file is not None else _kept_file(self.store.root)
+
+    def changed(self, settings: Mapping[str, str]) -> "BrokerConfig":
+        """Return this config with these keys. ConfigError: a value cannot work."""
         values = _values(settings)
-        given = {**self.given, **settings}
-        kept = {"store_host": self.store.store_host, "plain_records": self.store.plain_records}
-        store = StoreConfig.from_settings(self.store.root, given, **kept)
-        changed = replace(self, **values, given=given, store=store)  # checks the values
+        store = self.store.with_settings(settings)
+        return replace(self, **values, given={**self.given, **settings}, store=store)
+
+    def take(self, changed: "BrokerConfig") -> None:
+        """Become as `changed`, for all who hold this config."""
         for item in fields(self):
             setattr(self, item.name, getattr(changed, item.name))
 
     def properties(self) -> dict[str, str]:
-        """Return the settings as RocketMQ's keys and texts, those that were given and ours' defaults."""
+        """Return all settings as RocketMQ's keys and texts: what is in effect, and what else was given."""
         own = {key: _text(getattr(self, name)) for key, (name, _) in _KEYS.items()}
-        return {"storePathRootDir": str(self.store.root), **self.given, **own}
+        return {**self.given, **self.store.properties(), **own, **net_properties(self.net)}
 
     def store_host(self, port: int) -> Host:
         """Return the address that records carry when clients are served on this port."""
@@ -136,6 +160,14 @@ class BrokerConfig:
     @property
     def readable(self) -> bool:
         return bool(self.permission & 4)
+
+
+def _root(settings: Mapping[str, str]) -> Path:
+    return Path(settings.get("storePathRootDir") or Path.home() / "store")
+
+
+def _kept_file(root: Path) -> Path:
+    return root / "config" / KEPT_FILE
 
 
 def _require(name: str, value: object, holds: bool, rule: str) -> None:
@@ -194,9 +226,7 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "longPollingEnable": ("long_polling", _boolean),
     "shortPollingTimeMills": ("short_polling_ms", int),
     "startAcceptSendRequestTimeStamp": ("accept_sends_from_ms", int),
-    "rejectTransactionMessage": ("reject_transactions", _boolean),
     "rejectPullConsumerEnable": ("reject_pull_consumers", _boolean),
-    "enablePropertyFilter": ("property_filter", _boolean),
     "useServerSideResetOffset": ("server_side_reset", _boolean),
     "notifyConsumerIdsChangedEnable": ("notify_consumers", _boolean),
     "channelExpiredTimeout": ("client_expiry_ms", int),
@@ -205,3 +235,17 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "registerBrokerTimeoutMills": ("register_timeout_ms", int),
 }
 """broker.conf key -> (field, how its text becomes a value)."""
+
+_LEAST: Final = {
+    "defaultTopicQueueNums": 1,
+    "reviveQueueNum": 1,
+    "shortPollingTimeMills": 0,
+    "startAcceptSendRequestTimeStamp": 0,
+    "channelExpiredTimeout": 1,
+    "flushConsumerOffsetInterval": 1,
+    "registerBrokerTimeoutMills": 1,
+}
+"""What no value may be below."""
+
+KEYS: Final = frozenset(_KEYS)
+"""What has an effect on a broker, besides its store and its network."""

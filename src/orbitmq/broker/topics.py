@@ -218,6 +218,13 @@ class TopicTable:
             if config is not None and not config.order:
                 self.put(msgspec.structs.replace(config, order=True))
 
+    def add_start_topics(self) -> None:
+        """Make those of the broker's own topics that are missing: a setting now asks for them."""
+        for topic in _start_topics(self._config):
+            if topic.topic_name not in self._table:
+                self._system.add(topic.topic_name)
+                self.put(topic)
+
     def adopt(self, store: MessageStore) -> list[str]:
         """Take in topics that have messages younger than this table, and return their names.
 

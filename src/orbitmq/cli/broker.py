@@ -14,7 +14,9 @@ app = typer.Typer(help="Run a broker.", no_args_is_help=True)
 
 Config = Annotated[
     Path | None,
-    typer.Option(exists=True, dir_okay=False, help="broker.conf: RocketMQ's keys, or TOML."),
+    typer.Option(
+        "--config", "-c", exists=True, dir_okay=False, help="broker.conf: RocketMQ's keys, or TOML."
+    ),
 ]
 Namesrv = Annotated[
     str | None, typer.Option(help='Name servers to register at (namesrvAddr), as "a:9876;b:9876".')
@@ -66,11 +68,12 @@ def run(
 ) -> None:
     """Run a broker until Ctrl-C or SIGTERM. Prints its address once it is ready.
 
-    Takes over the store of a RocketMQ broker: its messages, topics, groups and offsets.
+    Takes over the store of a RocketMQ broker: its messages, topics, groups and offsets. Settings that
+    are changed while it runs (mqadmin updateBrokerConfig) are kept in the --config file; without one, in
+    config/orbitmq.properties of the store. Flags and ORBITMQ_ variables win over both.
     """
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.net.loop import run_server as run_loop
-    from orbitmq.settings import load_settings
 
     flags: dict[str, object] = {
         "namesrvAddr": namesrv,
@@ -87,7 +90,7 @@ def run(
         if not equals:
             raise typer.BadParameter(f"{pair}: write KEY=VALUE", param_hint="--set")
         flags[key.strip()] = value
-    run_loop(_serve(BrokerConfig.from_settings(load_settings(config, flags=flags)), output))
+    run_loop(_serve(BrokerConfig.load(config, flags), output))
 
 
 async def _serve(config: "BrokerConfig", output: Output) -> None:

@@ -19,7 +19,13 @@ Port = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    typer.Option(exists=True, dir_okay=False, help="namesrv.conf: RocketMQ's keys, or TOML."),
+    typer.Option(
+        "--config",
+        "-c",
+        exists=True,
+        dir_okay=False,
+        help="namesrv.conf: RocketMQ's keys, or TOML.",
+    ),
 ]
 OutputForm = Annotated[Output, typer.Option(help="json: one line with the address when ready.")]
 

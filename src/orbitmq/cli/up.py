@@ -62,7 +62,6 @@ def up(
     {"namesrv": ..., "broker": ..., "store": ...} says that it is ready.
     """
     from orbitmq.net.loop import run_server
-    from orbitmq.settings import load_settings
 
     flags: dict[str, object] = {
         "brokerName": "broker-a",
@@ -77,10 +76,10 @@ def up(
         if not equals:
             raise typer.BadParameter(f"{pair}: write KEY=VALUE", param_hint="--set")
         flags[key] = value
-    run_server(_serve(dict(load_settings(flags=flags)), namesrv_port, store, output))
+    run_server(_serve(flags, namesrv_port, store, output))
 
 
-async def _serve(settings: dict[str, str], namesrv_port: int, store: Path, output: Output) -> None:
+async def _serve(flags: dict[str, object], namesrv_port: int, store: Path, output: Output) -> None:
     from orbitmq.broker.broker import Broker
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.namesrv.config import NamesrvConfig
@@ -95,7 +94,7 @@ async def _serve(settings: dict[str, str], namesrv_port: int, store: Path, outpu
     with _port_hint("--namesrv-port"):
         await namesrv.start()
     try:
-        broker = Broker(BrokerConfig.from_settings({**settings, "namesrvAddr": namesrv.address}))
+        broker = Broker(BrokerConfig.load(None, {**flags, "namesrvAddr": namesrv.address}))
         with _port_hint("--broker-port"):
             await broker.start()
         try:

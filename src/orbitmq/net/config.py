@@ -1,6 +1,8 @@
 """Limits of connections, each with its reason."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from orbitmq.errors import ConfigError
 from orbitmq.units import SECOND_MS, KiB, MiB
@@ -28,3 +30,31 @@ class NetConfig:
         if self.write_buffer_bytes_max < self.write_buffer_bytes:
             rule = "must not be below write_buffer_bytes"
             raise ConfigError("write_buffer_bytes_max", self.write_buffer_bytes_max, rule)
+        if self.idle_ms < 1:
+            raise ConfigError("serverChannelMaxIdleTimeSeconds", self.idle_ms, "must be at least 1")
+        if self.backlog < 1:
+            raise ConfigError("serverSocketBacklog", self.backlog, "must be at least 1")
+
+
+def net_values(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return field -> value of the keys about connections. ConfigError: a value cannot work."""
+    values = {}
+    for key, (name, factor) in NET_KEYS.items():
+        if key in settings:
+            try:
+                values[name] = int(settings[key]) * factor
+            except ValueError as cause:
+                raise ConfigError(key, settings[key], "must be a whole number") from cause
+    return values
+
+
+def net_properties(config: NetConfig) -> dict[str, str]:
+    """Return the settings about connections by RocketMQ's keys."""
+    return {key: str(getattr(config, name) // factor) for key, (name, factor) in NET_KEYS.items()}
+
+
+NET_KEYS: Final = {
+    "serverChannelMaxIdleTimeSeconds": ("idle_ms", SECOND_MS),
+    "serverSocketBacklog": ("backlog", 1),
+}
+"""broker.conf key -> (field, how many of its units the key counts in)."""

@@ -404,3 +404,6 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "maxMsgsNumBatch": ("query_count_max", int),
 }
 """broker.conf key -> (field, how its text becomes a value). storePathRootDir comes as `root`."""
+
+KEYS: Final = frozenset(_KEYS)
+"""What has an effect on a store."""

@@ -1,16 +1,20 @@
 """A broker's settings and runtime figures for tools: read them, change them, tidy up now."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.live_settings import Change, plan_change
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler
+from orbitmq.broker.router import Handler, failure_answer
 from orbitmq.broker.runtime_info import runtime_info
 from orbitmq.broker.statistics import Rate
-from orbitmq.errors import ConfigError
-from orbitmq.settings import KNOWN_KEYS, parse_properties
+from orbitmq.errors import StoreError
+from orbitmq.files.settings_file import keep_settings
+from orbitmq.settings import STORE_KEYS, parse_properties
 from orbitmq.wire.bodies.lists import KvTable
 from orbitmq.wire.bodies.stats import StatsData, StatsItem
 from orbitmq.wire.bodies.topic_config import DataVersion
@@ -26,27 +30,10 @@ logger = logging.getLogger(__name__)
 BLACK_LIST: Final = frozenset(("configBlackList", "brokerConfigPath"))
 """What RocketMQ does not let anybody change from outside."""
 
-LIVE_KEYS: Final = frozenset(
-    (
-        "autoCreateSubscriptionGroup",
-        "autoCreateTopicEnable",
-        "brokerPermission",
-        "channelExpiredTimeout",
-        "flushConsumerOffsetInterval",
-        "longPollingEnable",
-        "namesrvAddr",
-        "notifyConsumerIdsChangedEnable",
-        "regionId",
-        "registerBrokerTimeoutMills",
-        "registerNameServerPeriod",
-        "rejectPullConsumerEnable",
-        "shortPollingTimeMills",
-        "startAcceptSendRequestTimeStamp",
-        "traceOn",
-        "useServerSideResetOffset",
-    )
+KEPT_TITLE: Final = (
+    "# Settings that were changed while the broker ran. Read at its start, when no configuration file\n"
+    "# is given; flags and ORBITMQ_ variables win over them.\n"
 )
-"""Settings that a running broker follows as soon as they are changed."""
 
 REGISTERED_KEYS: Final = frozenset(("brokerPermission", "namesrvAddr"))
 """Those of which name servers hear at once."""
@@ -58,6 +45,10 @@ class RuntimeProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._version = DataVersion(timestamp=context.boot_ms)
+        self._change_lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changing = 0
+        context.owed.append(lambda: self._changing)
 
     def handlers(self) -> Mapping[int, Handler]:
         return {
@@ -71,46 +62,70 @@ class RuntimeProcessor:
 
     # Settings
 
-    def _update_config(self, connection: "Connection", request: Command) -> Command | None:
-        """Change settings that take effect at once; all of them, or none and the answer says why."""
+    def _update_config(self, connection: "Connection", request: Command) -> None:
+        """Change settings: all of them, or none and the answer says why."""
         text = request.body.decode("utf-8", "replace")
         asked = {key: value for _, key, value in parse_properties(text)}
         if BLACK_LIST & asked.keys():
             raise Refusal(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        effective = self._effective()
-        changed = {key: value for key, value in asked.items() if effective.get(key) != value}
-        if fixed := sorted(key for key in changed.keys() & KNOWN_KEYS if key not in LIVE_KEYS):
-            remark = (
-                f"{', '.join(fixed)}: cannot be changed while the broker runs. "
-                "Set it in the broker's configuration file and start it again; nothing was changed."
-            )
-            raise Refusal(ResponseCode.NO_PERMISSION, remark)
-        live = {key: value for key, value in changed.items() if key in LIVE_KEYS}
-        self._apply(live)
-        unknown = sorted(changed.keys() - KNOWN_KEYS)
-        notice = f"{', '.join(unknown)}: unknown, so without effect" if unknown else None
-        answer = request.answer(remark=notice)
-        if not live.keys() & REGISTERED_KEYS:
+        self._changing += 1
+        task = self._context.loop.create_task(self._change(connection, request, asked))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _change(
+        self, connection: "Connection", request: Command, asked: dict[str, str]
+    ) -> None:
+        answer: Command | None
+        try:
+            async with self._change_lock:  # what was planned must still be so when it is kept
+                answer = await self._keep_and_apply(connection, request, asked)
+        except Exception as error:
+            answer = failure_answer(connection, request, error)
+        finally:
+            self._changing -= 1
+        if answer is not None and not request.is_oneway:
+            connection.send(answer)
+
+    async def _keep_and_apply(
+        self, connection: "Connection", request: Command, asked: dict[str, str]
+    ) -> Command | None:
+        """Return the answer; None: it is sent when the name servers know."""
+        context = self._context
+        change = plan_change(context.config, self._effective(), asked)
+        if change.settings:
+            await self._keep(change)
+            self._apply(change)
+            logger.info("settings changed by %s: %s", connection.peer, change.settings)
+        if change.notice:
+            logger.warning("settings changed by %s: %s", connection.peer, change.notice)
+        answer = request.answer(remark=change.notice)
+        if not change.keys & REGISTERED_KEYS:
             return answer
-        registration = self._context.registration
-        registration.register_now()
+        context.registration.register_now()
         if not request.is_oneway:
-            registration.when_told(lambda: connection.send(answer))  # tools ask for routes next
+            # Tools ask for routes next.
+            context.registration.when_told(lambda: connection.send(answer))
         return None
 
-    def _apply(self, changes: dict[str, str]) -> None:
-        if not changes:
-            return
-        context = self._context
+    async def _keep(self, change: Change) -> None:
+        """Write the changed settings down; without that they would be gone at the next start."""
+        file = self._context.config.kept_file
+        keep = partial(keep_settings, file, change.settings, title=KEPT_TITLE)
         try:
-            context.config.apply(changes)
-        except ConfigError as error:
-            raise Refusal(
-                ResponseCode.INVALID_PARAMETER, f"{error} Nothing was changed."
-            ) from error
-        logger.info("settings changed: %s", changes)
+            await self._context.loop.run_in_executor(None, keep)
+        except StoreError as error:
+            remark = f"the change cannot be kept: {error} Nothing was changed."
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark) from error
+
+    def _apply(self, change: Change) -> None:
+        context = self._context
+        context.config.take(change.config)
+        if change.keys & STORE_KEYS:
+            context.store.reconfigure(change.config.store)
+        context.topics.add_start_topics()
         self._version = self._version.next(context.clock.now_ms())
-        if "brokerPermission" in changes:
+        if "brokerPermission" in change.settings:
             context.topics.touch()  # else name servers would take nothing for changed
 
     def _get_config(self, connection: "Connection", request: Command) -> Command:
@@ -120,8 +135,7 @@ class RuntimeProcessor:
 
     def _effective(self) -> dict[str, str]:
         """Return every setting that has an effect here, by RocketMQ's key."""
-        config = self._context.config
-        known = {**config.store.properties(), **config.properties()}
+        known = self._context.config.properties()
         host, _, port = self._context.address.rpartition(":")
         known |= {"brokerIP1": host.strip("[]"), "listenPort": port}
         return known

@@ -1,0 +1,191 @@
+"""Which settings may change while a broker runs (25), and what each change comes to.
+
+| the key | the answer |
+|---|---|
+| works here, and only changes behaviour | in effect at once, kept for the next start |
+| is RocketMQ's and means nothing here | kept, and said to have no effect |
+| decides something that is fixed at the start | refused, with the reason |
+| is nobody's | refused |
+
+Everything is looked at before anything changes: all of a request, or none of it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from orbitmq.broker import config as broker_config
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.refusal import Refusal
+from orbitmq.errors import ConfigError
+from orbitmq.net.config import NET_KEYS
+from orbitmq.settings import OTHER_KEYS, OWN_KEYS, STORE_KEYS, close_key
+from orbitmq.store import config as store_config
+from orbitmq.wire.codes import ResponseCode
+
+BROKER_KEYS: Final = STORE_KEYS | OTHER_KEYS | OWN_KEYS
+"""What a broker can be told; a name server has settings of its own."""
+
+LIVE_KEYS: Final = store_config.LIVE_KEYS | frozenset(
+    (
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerPermission",
+        "channelExpiredTimeout",
+        "flushConsumerOffsetInterval",
+        "longPollingEnable",
+        "namesrvAddr",
+        "notifyConsumerIdsChangedEnable",
+        "regionId",
+        "registerBrokerTimeoutMills",
+        "registerNameServerPeriod",
+        "rejectPullConsumerEnable",
+        "shortPollingTimeMills",
+        "slaveReadEnable",
+        "startAcceptSendRequestTimeStamp",
+        "traceOn",
+        "traceTopicEnable",
+        "useServerSideResetOffset",
+    )
+)
+"""Settings that a running broker follows as soon as they are changed."""
+
+FIXED_KEYS: Final = (
+    broker_config.KEYS | store_config.KEYS | NET_KEYS.keys() | {"storePathRootDir"}
+) - LIVE_KEYS
+"""Settings that have an effect here, and only at a start."""
+
+_REASONS: Final = {
+    "names are what clients, name servers and other brokers know it by": (
+        "brokerName brokerClusterName brokerId"
+    ),
+    "addresses and ports are taken at the start": (
+        "listenPort bindAddress brokerIP1 serverSocketBacklog serverChannelMaxIdleTimeSeconds"
+    ),
+    "the files that are open lie there": (
+        "storePathRootDir storePathCommitLog readOnlyCommitLogStorePaths"
+    ),
+    "the files that are there have this size": (
+        "mappedFileSizeCommitLog mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt "
+        "mapperFileSizeBatchConsumeQueue maxHashSlotNum maxIndexNum"
+    ),
+    "the broker's own topics are made at its start": (
+        "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable msgTraceTopicName "
+        "reviveQueueNum timerWheelEnable"
+    ),
+}
+_REASON_OF: Final = {key: why for why, keys in _REASONS.items() for key in keys.split()}
+_OTHER_REASON: Final = "the store is opened with it"
+
+_AT_LEAST_1: Final = frozenset(
+    (
+        "commitIntervalCommitLog",
+        "flushIntervalCommitLog",
+        "flushIntervalConsumeQueue",
+        "maxMsgsNumBatch",
+        "maxTransferBytesOnMessageInDisk",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInDisk",
+        "maxTransferCountOnMessageInMemory",
+        "replicasPerDiskPartition",
+        "syncFlushTimeout",
+        "travelCqFileNumWhenGetMessage",
+    )
+)
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a request comes to."""
+
+    settings: dict[str, str]  # to be kept; those that stay as they are not among them
+    config: BrokerConfig  # with them
+    notice: str | None  # what whoever asked should know
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(self.settings)
+
+
+def plan_change(
+    config: BrokerConfig, effective: Mapping[str, str], asked: Mapping[str, str]
+) -> Change:
+    """Return what these settings change. Refusal: one of them cannot be, so none is."""
+    asked = {key: value.strip() for key, value in asked.items()}
+    _refuse_unknown(asked.keys() - BROKER_KEYS)
+    changes = {key: value for key, value in asked.items() if effective.get(key) != value}
+    for key in changes.keys() - FIXED_KEYS:
+        _check_form(key, changes[key], effective.get(key))
+    fixed = {key for key in changes.keys() & FIXED_KEYS if not _is_same(config, key, changes[key])}
+    _refuse_fixed(fixed)
+    changes = {key: value for key, value in changes.items() if key not in FIXED_KEYS}
+    return Change(changes, _changed(config, changes), _notice(config, changes))
+
+
+def _refuse_unknown(keys: Iterable[str]) -> None:
+    told = []
+    for key in sorted(keys):
+        close = close_key(key)
+        told.append(f"{key} (did you mean {close}?)" if close else key)
+    if told:
+        remark = f"{', '.join(told)}: no such setting. Nothing was changed."
+        raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def _refuse_fixed(keys: Iterable[str]) -> None:
+    reasons: dict[str, list[str]] = {}
+    for key in sorted(keys):
+        reasons.setdefault(_REASON_OF.get(key, _OTHER_REASON), []).append(key)
+    if reasons:
+        told = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
+        remark = (
+            f"cannot be changed while the broker runs: {told}. "
+            "Set it in the broker's configuration file and start it again. Nothing was changed."
+        )
+        raise Refusal(ResponseCode.NO_PERMISSION, remark)
+
+
+def _check_form(key: str, value: str, now: str | None) -> None:
+    """Refuse a value of another kind than the present one; Java would quietly take it for false."""
+    rule = None
+    if now in ("true", "false") and value.lower() not in ("true", "false"):
+        rule = "must be true or false"
+    elif now is not None and _NUMBER.fullmatch(now):
+        least = 1 if key in _AT_LEAST_1 else 0
+        if not _NUMBER.fullmatch(value):
+            rule = "must be a whole number"
+        elif key in LIVE_KEYS and int(value) < least:
+            rule = f"must be at least {least}"
+    if rule is not None:
+        raise _bad_value(ConfigError(key, value, rule))
+
+
+def _is_same(config: BrokerConfig, key: str, value: str) -> bool:
+    """Tell whether another text means the same value."""
+    if key in NET_KEYS or key == "storePathRootDir":
+        return False
+    return replace(_changed(config, {key: value}), given=config.given) == config
+
+
+def _changed(config: BrokerConfig, changes: Mapping[str, str]) -> BrokerConfig:
+    try:
+        return config.changed(changes)
+    except ConfigError as error:
+        raise _bad_value(error) from error
+
+
+def _bad_value(error: ConfigError) -> Refusal:
+    return Refusal(ResponseCode.INVALID_PARAMETER, f"{error}. Nothing was changed.")
+
+
+def _notice(config: BrokerConfig, changes: Mapping[str, str]) -> str | None:
+    told = []
+    if idle := sorted(changes.keys() - LIVE_KEYS):
+        told.append(f"{', '.join(idle)}: kept, without effect here")
+    told += [
+        f"{key}: kept, but at the next start the {config.stronger[key]} wins"
+        for key in sorted(changes.keys() & config.stronger.keys())
+    ]
+    return "; ".join(told) or None
