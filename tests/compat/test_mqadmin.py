@@ -68,7 +68,7 @@ skipAccumulatedMessage -g AdmCid -t AdmT
 cloneGroupOffset -s AdmCid -d AdmClone -t AdmT -o true
 updateBrokerConfig -b BROKER -k longPollingEnable -v true
 updateBrokerConfig -b BROKER -k brokerConfigPath -v x
-updateBrokerConfig -b BROKER -k noSuchKey -v 1
+updateBrokerConfig -b BROKER -k estimateAccumulation -v false
 updateBrokerConfig -b BROKER -k brokerPermission -v 4
 topicRoute -t AdmFifo
 updateBrokerConfig -b BROKER -k brokerPermission -v 6
