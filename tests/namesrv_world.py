@@ -32,11 +32,19 @@ class NamesrvWorld:
         self.saved: list[dict] = []
         self.save_error: Exception | None = None
         config = NamesrvConfig(**settings)
-        self.handler = NamesrvHandler(config, self.clock, self.routes, self.kv, self._save)
+        self.kept: dict[str, str] = {}
+        self.handler = NamesrvHandler(
+            config, self.clock, self.routes, self.kv, self._save, self._keep
+        )
         self.connection = FakeConnection()
 
     def _save(self, done) -> None:
         self.saved.append(self.kv.snapshot())
+        done(self.save_error)
+
+    def _keep(self, changes, done) -> None:
+        if self.save_error is None:
+            self.kept |= changes
         done(self.save_error)
 
     def ask(self, code: int, header: Header | dict | None = None, body: bytes = b"", **command):

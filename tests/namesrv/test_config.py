@@ -6,7 +6,7 @@ import pytest
 
 from golden_frames import good_frames
 from orbitmq.errors import ConfigError
-from orbitmq.namesrv.config import NamesrvConfig
+from orbitmq.namesrv.config import KNOWN_KEYS, NamesrvConfig
 from orbitmq.settings import NAMESRV_KEYS, parse_properties
 
 
@@ -57,9 +57,28 @@ def test_our_defaults_are_those_of_rocketmq():
     )
     theirs = {k: v for _, k, v in parse_properties(frame.command.body.decode())}
     ours = NamesrvConfig().properties()
-    set_there = {"bindAddress", "kvConfigPath", "listenPort"}
+    set_there = {"bindAddress", "configStorePath", "kvConfigPath", "listenPort"}
 
     assert {k: v for k, v in ours.items() if k not in set_there} == {
         k: theirs[k] for k in ours if k not in set_there
     }
-    assert set(ours) <= NAMESRV_KEYS | theirs.keys()
+    assert set(ours) <= theirs.keys()
+    assert theirs.keys() == KNOWN_KEYS
+    assert theirs.keys() >= NAMESRV_KEYS
+
+
+def test_changes_are_kept_beside_the_key_value_config_or_in_the_file(tmp_path):
+    flags = {"kvConfigPath": tmp_path / "kv.json"}
+    kept = tmp_path / "orbitmq.namesrv.properties"
+    kept.write_text("orderMessageEnable=true\nserverWorkerThreads=4\n")
+    own = tmp_path / "namesrv.conf"
+    own.write_text("needWaitForService=true\n")
+
+    without, with_file = NamesrvConfig.load(None, flags), NamesrvConfig.load(own, flags)
+
+    assert (without.order_message_enable, with_file.order_message_enable) == (True, False)
+    assert without.properties()["configStorePath"] == str(kept)
+    assert without.properties()["serverWorkerThreads"] == "4"
+    assert with_file.properties()["configStorePath"] == str(own)
+    assert with_file.wait_for_service
+    assert NamesrvConfig().kept_file is None

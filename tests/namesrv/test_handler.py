@@ -288,26 +288,64 @@ def test_settings_are_shown_and_changed(world):
     assert "listenPort=9876\n" in text
     assert "orderMessageEnable=false\n" in text
 
-    assert world.ask(318, body=b"orderMessageEnable=true\nunknownKey=5\nlistenPort=1\n").code == 0
-    text = world.ask(319).body.decode()
-    assert "orderMessageEnable=true\n" in text
-    assert "listenPort=9876\n" in text  # too late for that
+    answer = world.ask(318, body=b"orderMessageEnable=true\nlistenPort=9876\n")
+
+    assert answer.code == 0
+    assert "orderMessageEnable=true\n" in world.ask(319).body.decode()
+    assert world.kept == {"orderMessageEnable": "true"}
 
 
-@pytest.mark.parametrize("key", ["kvConfigPath", "configBlackList", "rocketmqHome"])
+def test_a_setting_without_effect_is_kept_and_said_to_have_none(world):
+    answer = world.ask(318, body=b"serverWorkerThreads=4\nclusterTest=true\n")
+
+    told = "clusterTest, serverWorkerThreads: kept, without effect here"
+    assert answer.code == 0
+    assert answer.remark.startswith(told)
+    assert "serverWorkerThreads=4\n" in world.ask(319).body.decode()
+    assert world.kept == {"serverWorkerThreads": "4", "clusterTest": "true"}
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "text"),
+    [
+        ("fooBar=1", ResponseCode.INVALID_PARAMETER, "fooBar: no such setting"),
+        ("brokerName=1", ResponseCode.INVALID_PARAMETER, "brokerName"),
+        ("orderMessageEnables=true", ResponseCode.INVALID_PARAMETER, "mean orderMessageEnable?"),
+        ("scanNotActiveBrokerInterval=0", ResponseCode.INVALID_PARAMETER, "must be at least 1"),
+        ("orderMessageEnable=maybe", ResponseCode.INVALID_PARAMETER, "must be true or false"),
+        ("listenPort=1", ResponseCode.NO_PERMISSION, "listenPort: cannot be changed while"),
+        ("bindAddress=::1", ResponseCode.NO_PERMISSION, "bindAddress: cannot be changed while"),
+    ],
+)
+def test_a_setting_that_cannot_be_changed_changes_nothing(world, line, code, text):
+    answer = world.ask(318, body=f"needWaitForService=true\n{line}\n".encode())
+
+    assert answer.code == code
+    assert text in answer.remark
+    assert answer.remark.endswith("Nothing was changed.")
+    assert not world.handler.config.wait_for_service
+    assert world.kept == {}
+
+
+def test_a_change_that_cannot_be_kept_is_not_made(world):
+    world.save_error = OSError("the disk is full")
+
+    answer = world.ask(318, body=b"orderMessageEnable=true\n")
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "cannot be kept" in answer.remark
+    assert not world.handler.config.order_message_enable
+
+
+@pytest.mark.parametrize(
+    "key", ["kvConfigPath", "configBlackList", "rocketmqHome", "configStorePath"]
+)
 def test_some_settings_are_not_changed_from_outside(world, key):
     answer = world.ask(318, body=f"orderMessageEnable=true\n{key}=x\n".encode())
 
     assert answer.code == ResponseCode.NO_PERMISSION
     assert answer.remark == "Can not update config in black list."
     assert not world.handler.config.order_message_enable
-
-
-def test_a_setting_that_cannot_be_is_refused(world):
-    answer = world.ask(318, body=b"orderMessageEnable=maybe\n")
-
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "must be true or false" in answer.remark
 
 
 def test_an_unknown_code_is_not_supported(world):

@@ -199,3 +199,28 @@ def test_a_port_that_is_taken_is_named():
         await server.stop()
 
     run_async(main)
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_changed_settings_are_there_after_a_restart(tmp_path, with_file):
+    own = tmp_path / "namesrv.conf"
+    own.write_text("# ours\nlistenPort=0\nneedWaitForService=true\n")
+    flags = {"kvConfigPath": tmp_path / "kv.json", "bindAddress": "127.0.0.1", "listenPort": 0}
+
+    async def run(code, body=b""):
+        server = NameServer(NamesrvConfig.load(own if with_file else None, flags))
+        await server.start()
+        channels = Channels()
+        answer = await channels.request(server.address, Command(code, {}, body), 5000)
+        await channels.close()
+        await server.stop()
+        return answer
+
+    changed = run_async(lambda: run(318, b"orderMessageEnable=true\nserverWorkerThreads=9\n"))
+    after = run_async(lambda: run(319)).body.decode()
+
+    assert changed.code == 0
+    assert "orderMessageEnable=true\n" in after
+    assert "serverWorkerThreads=9\n" in after
+    assert own.read_text().startswith("# ours\nlistenPort=0\nneedWaitForService=true\n")
+    assert own.read_text().endswith("serverWorkerThreads=9\n") is with_file

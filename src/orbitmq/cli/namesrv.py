@@ -39,13 +39,16 @@ def namesrv() -> None:
 def run(
     host: Host = None, port: Port = None, config: Config = None, output: OutputForm = Output.TABLE
 ) -> None:
-    """Run a name server until Ctrl-C or SIGTERM. Prints its address once it is ready."""
+    """Run a name server until Ctrl-C or SIGTERM. Prints its address once it is ready.
+
+    Settings that are changed while it runs (mqadmin updateNamesrvConfig) are kept in the --config file;
+    without one, in orbitmq.namesrv.properties beside its kvConfig.json.
+    """
     from orbitmq.namesrv.config import NamesrvConfig
     from orbitmq.net.loop import run_server as run_loop
-    from orbitmq.settings import load_settings
 
-    settings = load_settings(config, flags={"bindAddress": host, "listenPort": port})
-    run_loop(_serve(NamesrvConfig.from_settings(settings), output))
+    flags = {"bindAddress": host, "listenPort": port}
+    run_loop(_serve(NamesrvConfig.load(config, flags), output))
 
 
 async def _serve(config: "NamesrvConfig", output: Output) -> None:

@@ -90,7 +90,8 @@ async def _serve(flags: dict[str, object], namesrv_port: int, store: Path, outpu
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     kv_path = store.resolve() / "config" / "kvConfig.json"
-    namesrv = NameServer(NamesrvConfig(host=LOOPBACK, port=namesrv_port, kv_config_path=kv_path))
+    names = {"bindAddress": LOOPBACK, "listenPort": namesrv_port, "kvConfigPath": kv_path}
+    namesrv = NameServer(NamesrvConfig.load(None, names))
     with _port_hint("--namesrv-port"):
         await namesrv.start()
     try:

@@ -1,15 +1,18 @@
 """What a name server can be told, by RocketMQ's keys."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from orbitmq.errors import ConfigError
 from orbitmq.net.config import NetConfig
+from orbitmq.settings import NAMESRV_KEYS, load_settings
 from orbitmq.units import SECOND_MS
 
 DEFAULT_PORT: Final = 9876
+KEPT_FILE: Final = "orbitmq.namesrv.properties"
+"""Beside kvConfig.json: changed settings of a name server that was started without a file of its own."""
 BROKER_EXPIRES_MS: Final = 120 * SECOND_MS
 """How long a broker may be silent if it does not say so itself."""
 
@@ -33,6 +36,12 @@ class NamesrvConfig:
     black_list: str = "configBlackList;configStorePath;kvConfigPath"  # configBlackList
     idle_ms: int = 120 * SECOND_MS  # serverChannelMaxIdleTimeSeconds
 
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Keys that were given and have no effect here."""
+    file: Path | None = None  # the configuration file; changes are kept there
+    stronger: Mapping[str, str] = field(default_factory=dict)
+    """Keys that flags or the environment set, and where: at a start they win over the file."""
+
     def __post_init__(self) -> None:
         for name, value, least, most in (
             ("listenPort", self.port, 0, 65535),
@@ -47,19 +56,38 @@ class NamesrvConfig:
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "NamesrvConfig":
         """Return the config that these keys make. ConfigError: a value cannot work."""
-        path = Path.home() / "namesrv" / "kvConfig.json"
-        values = {"kv_config_path": path, **_values(settings), **overrides}
-        return cls(**values)
+        values = {"kv_config_path": _kv_path(settings), **_values(settings)}
+        return cls(**{**values, "given": _without_effect(settings), **overrides})
+
+    @classmethod
+    def load(cls, file: Path | None, flags: Mapping[str, object]) -> "NamesrvConfig":
+        """Return the config of a name server that is started with this file and these flags.
+
+        Without a file, what was changed while it ran lies beside its kvConfig.json. ConfigError: a
+        value cannot work, or the file cannot be read.
+        """
+        settings = load_settings(file, flags=flags)
+        if file is None:
+            settings.add_file(_kv_path(settings).parent / KEPT_FILE)
+        return cls.from_settings(settings, file=file, stronger=settings.stronger_than_files())
+
+    @property
+    def kept_file(self) -> Path | None:
+        """Where changes of settings are kept for the next start; None: they end with the process."""
+        if self.file is not None or self.kv_config_path is None:
+            return self.file
+        return self.kv_config_path.parent / KEPT_FILE
 
     def changed(self, settings: Mapping[str, str]) -> "NamesrvConfig":
-        """Return this config with these keys; what has to be known at the start stays as it is."""
-        live = {key: value for key, value in settings.items() if key not in _AT_START}
-        return replace(self, **_values(live))
+        """Return this config with these keys. ConfigError: a value cannot work."""
+        given = {**self.given, **_without_effect(settings)}
+        return replace(self, **_values(settings), given=given)
 
     def properties(self) -> dict[str, str]:
         """Return all settings by RocketMQ's keys, in their order."""
         shown = {key: show(getattr(self, name)) for key, (name, _, show) in _KEYS.items()}
-        return dict(sorted(shown.items()))
+        path = _show_path(self.kept_file)
+        return dict(sorted({**self.given, **shown, "configStorePath": path}.items()))
 
     def is_locked(self, key: str) -> bool:
         """Return whether a key may not be changed from outside."""
@@ -68,6 +96,15 @@ class NamesrvConfig:
     @property
     def net(self) -> NetConfig:
         return NetConfig(idle_ms=self.idle_ms)
+
+
+def _kv_path(settings: Mapping[str, str]) -> Path:
+    return Path(settings.get("kvConfigPath") or Path.home() / "namesrv" / "kvConfig.json")
+
+
+def _without_effect(settings: Mapping[str, str]) -> dict[str, str]:
+    idle = KNOWN_KEYS - _KEYS.keys() - {"configStorePath"}
+    return {key: value for key, value in settings.items() if key in idle}
 
 
 def _values(settings: Mapping[str, str]) -> dict[str, Any]:
@@ -129,9 +166,20 @@ _KEYS: Final[dict[str, _Key]] = {
     "configBlackList": ("black_list", str, _show),
     "serverChannelMaxIdleTimeSeconds": ("idle_ms", _read_seconds, _show_seconds),
 }
-_AT_START: Final = frozenset(
-    {"bindAddress", "listenPort", "kvConfigPath", "serverChannelMaxIdleTimeSeconds"}
+_NETTY_KEYS: Final = frozenset(
+    """
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable
+    serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads
+    serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
+    shutdownWaitTimeSeconds useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
+""".split()  # noqa: SIM905  (a list of quoted names is no easier to read)
 )
+KNOWN_KEYS: Final = NAMESRV_KEYS | _NETTY_KEYS
+"""What RocketMQ's name server can be told."""
+FIXED_KEYS: Final = frozenset({"bindAddress", "listenPort", "serverChannelMaxIdleTimeSeconds"})
+"""What counts at a start only."""
+LIVE_KEYS: Final = _KEYS.keys() - FIXED_KEYS - {"kvConfigPath", "configBlackList"}
+"""What a running name server follows as soon as it is changed."""
 _NEVER_FROM_OUTSIDE: Final = frozenset(
     {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
 )

@@ -10,10 +10,11 @@ from functools import partial
 from typing import Final
 
 from orbitmq.clock import Clock
-from orbitmq.errors import ConfigError, FieldError
+from orbitmq.errors import FieldError
 from orbitmq.namesrv import lookups
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.kv_config import KvConfig
+from orbitmq.namesrv.live_settings import plan_change
 from orbitmq.namesrv.registrations import is_intact, read_registration
 from orbitmq.namesrv.routes import RouteTable
 from orbitmq.net.connection import Connection
@@ -52,6 +53,9 @@ Handle = Callable[[Connection, Command], Command | None]
 SaveKv = Callable[[Callable[[Exception | None], None]], None]
 """Saves the key-value config and calls back, with the error if there was one."""
 
+KeepSettings = Callable[[Mapping[str, str], Callable[[Exception | None], None]], None]
+"""Writes changed settings down and calls back, with the error if there was one."""
+
 _ROUTES_KEPT_MAX: Final = 10_000
 _UNIT_LISTS: Final = frozenset(
     {
@@ -66,10 +70,17 @@ class NamesrvHandler:
     """Requests in, answers out. Belongs to its loop's thread."""
 
     def __init__(
-        self, config: NamesrvConfig, clock: Clock, routes: RouteTable, kv: KvConfig, save_kv: SaveKv
+        self,
+        config: NamesrvConfig,
+        clock: Clock,
+        routes: RouteTable,
+        kv: KvConfig,
+        save_kv: SaveKv,
+        keep_settings: KeepSettings,
     ) -> None:
         self.config = config
         self._clock, self._routes, self._kv, self._save_kv = clock, routes, kv, save_kv
+        self._keep_settings = keep_settings
         self._started_ms = clock.monotonic_ms()
         self._was_asked = False  # a route was given once: this name server is ready for good
         self._encoded: dict[str, bytes] = {}  # routes that were asked for
@@ -329,20 +340,27 @@ class NamesrvHandler:
         lines = (f"{key}={value}\n" for key, value in self.config.properties().items())
         return command.answer(body="".join(lines).encode())
 
-    def _update_config(self, connection: Connection, command: Command) -> Command:
+    def _update_config(self, connection: Connection, command: Command) -> Command | None:
+        """Change settings: all of them, or none and the answer says why."""
         text = command.body.decode("utf-8", "replace")
-        given = {key: value for _, key, value in parse_properties(text)}
-        locked = [key for key in given if self.config.is_locked(key)]
-        if locked:
-            remark = "Can not update config in black list."
-            return command.answer(Response.NO_PERMISSION, remark)
-        try:
-            self.config = self.config.changed(given)
-        except ConfigError as error:
-            return command.answer(Response.SYSTEM_ERROR, str(error))
-        self._encoded_version = -1
-        logger.info("settings changed by %s: %s", connection.peer, ", ".join(given) or "none")
-        return command.answer()
+        change = plan_change(self.config, {key: value for _, key, value in parse_properties(text)})
+        if change.code != Response.SUCCESS or not change.settings:
+            return command.answer(change.code, change.remark)
+
+        def on_kept(error: Exception | None) -> None:
+            if error is None:
+                self.config = self.config.changed(change.settings)
+                self._encoded_version = -1
+                logger.info("settings changed by %s: %s", connection.peer, change.settings)
+                answer = command.answer(remark=change.remark)
+            else:
+                remark = f"the change cannot be kept: {error} Nothing was changed."
+                answer = command.answer(Response.SYSTEM_ERROR, remark)
+            if not command.is_oneway:
+                connection.send(answer)
+
+        self._keep_settings(change.settings, on_kept)
+        return None
 
 
 _NO_ROUTE: Final = (

@@ -5,11 +5,14 @@ Name servers know nothing of each other: brokers register with each, clients ask
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import OrbitError
+from orbitmq.files.settings_file import keep_settings
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.handler import NamesrvHandler
 from orbitmq.namesrv.kv_config import KvConfig
@@ -18,6 +21,13 @@ from orbitmq.net.connection import Connection
 from orbitmq.net.server import Server
 
 logger = logging.getLogger(__name__)
+
+KEPT_TITLE: Final = (
+    "# Settings that were changed while the name server ran. Read at its start, when no configuration\n"
+    "# file is given; flags and ORBITMQ_ variables win over them.\n"
+)
+
+Done = Callable[[Exception | None], None]
 
 
 class NameServer:
@@ -28,7 +38,9 @@ class NameServer:
         self.clock = clock or SystemClock()
         self.routes = RouteTable(self.clock)
         self.kv = KvConfig(self.config.kv_config_path)
-        self._handler = NamesrvHandler(self.config, self.clock, self.routes, self.kv, self._save_kv)
+        self._handler = NamesrvHandler(
+            self.config, self.clock, self.routes, self.kv, self._save_kv, self._keep_settings
+        )
         self._server = Server(self._handler, self.config.net)
         # One thread: the files of two changes are written in the order of the changes.
         self._writer = ThreadPoolExecutor(1, "kv-config")
@@ -80,19 +92,26 @@ class NameServer:
         self.scan()
         self._scan_later()
 
-    def _save_kv(self, done: Callable[[Exception | None], None]) -> None:
-        task = asyncio.ensure_future(self._save(self.kv.snapshot(), done))
+    def _save_kv(self, done: Done) -> None:
+        self._write("the key-value config", partial(self.kv.save, self.kv.snapshot()), done)
+
+    def _keep_settings(self, changes: Mapping[str, str], done: Done) -> None:
+        file = self.config.kept_file
+        if file is None:
+            done(None)
+        else:
+            self._write("settings", partial(keep_settings, file, changes, title=KEPT_TITLE), done)
+
+    def _write(self, what: str, write: Callable[[], None], done: Done) -> None:
+        task = asyncio.ensure_future(self._write_and_tell(what, write, done))
         self._saves.add(task)
         task.add_done_callback(self._saves.discard)
 
-    async def _save(
-        self, table: dict[str, dict[str, str]], done: Callable[[Exception | None], None]
-    ) -> None:
-        loop = asyncio.get_running_loop()
+    async def _write_and_tell(self, what: str, write: Callable[[], None], done: Done) -> None:
         try:
-            await loop.run_in_executor(self._writer, self.kv.save, table)
+            await asyncio.get_running_loop().run_in_executor(self._writer, write)
         except (OrbitError, OSError) as error:
-            logger.exception("the key-value config could not be saved")
+            logger.exception("%s: could not be saved", what)
             done(error)
         else:
             done(None)

@@ -1,0 +1,66 @@
+"""Which settings may change while a name server runs (318), and what each change comes to.
+
+The rule is that of brokers (`broker/live_settings.py`): what works takes effect and is kept, what means
+nothing here is kept and said so, what is fixed at the start or known to nobody is refused.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from orbitmq.errors import ConfigError
+from orbitmq.namesrv.config import FIXED_KEYS, KNOWN_KEYS, LIVE_KEYS, NamesrvConfig
+from orbitmq.settings import close_key
+from orbitmq.wire.codes import ResponseCode
+
+_NOTHING = "Nothing was changed."
+
+
+class Change(NamedTuple):
+    """What a request comes to: a refusal, or settings to be kept and a notice."""
+
+    settings: Mapping[str, str]
+    remark: str | None = None
+    code: int = ResponseCode.SUCCESS
+
+
+def plan_change(config: NamesrvConfig, asked: Mapping[str, str]) -> Change:
+    """Return what these settings change: all of them, or nothing."""
+    if any(config.is_locked(key) for key in asked):
+        return _refused("Can not update config in black list.")
+    if unknown := sorted(asked.keys() - KNOWN_KEYS):
+        told = ", ".join(
+            f"{key} (did you mean {close}?)" if (close := close_key(key)) else key
+            for key in unknown
+        )
+        return _refused(f"{told}: no such setting. {_NOTHING}", ResponseCode.INVALID_PARAMETER)
+    now = config.properties()
+    changes = {key: value.strip() for key, value in asked.items() if now.get(key) != value.strip()}
+    try:
+        changed = config.changed(changes)
+    except ConfigError as error:
+        return _refused(f"{error}. {_NOTHING}", ResponseCode.INVALID_PARAMETER)
+    after = changed.properties()
+    if fixed := sorted(key for key in changes.keys() & FIXED_KEYS if after[key] != now[key]):
+        return _refused(
+            f"{', '.join(fixed)}: cannot be changed while the name server runs: addresses and ports "
+            f"are taken at the start. Set it in its configuration file and start it again. {_NOTHING}"
+        )
+    changes = {key: value for key, value in changes.items() if key not in FIXED_KEYS}
+    return Change(changes, _notice(config, changes))
+
+
+def _refused(remark: str, code: int = ResponseCode.NO_PERMISSION) -> Change:
+    return Change({}, remark, code)
+
+
+def _notice(config: NamesrvConfig, changes: Mapping[str, str]) -> str | None:
+    told = []
+    if idle := sorted(changes.keys() - LIVE_KEYS):
+        told.append(f"{', '.join(idle)}: kept, without effect here")
+    told += [
+        f"{key}: kept, but at the next start the {config.stronger[key]} wins"
+        for key in sorted(changes.keys() & config.stronger.keys())
+    ]
+    if changes and config.kept_file is None:
+        told.append("this name server has no file to keep it in: it ends with the process")
+    return "; ".join(told) or None
