@@ -205,7 +205,7 @@ class BrokerWorld:
 
     def settle(self) -> None:
         """Dispatch what was appended, and let the loop do what that wakes."""
-        self.store.wait_dispatched()
+        assert self.store.wait_dispatched()
         self.turn()
 
     def turn(self) -> None:

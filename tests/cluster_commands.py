@@ -29,20 +29,24 @@ class Cluster:
         """Return a name that no other test uses."""
         return f"{what}-{next(_numbers)}"
 
-    def command(self, *arguments: object, text: str | None = None) -> Result:
-        """Run `orbitmq` with these arguments and this cluster's address."""
+    def command(self, *arguments: object, text: str | None = None, settled: bool = True) -> Result:
+        """Run `orbitmq` with these arguments and this cluster's address.
+
+        `settled`: first wait for dispatch, so that the command shows all that was sent before it.
+        """
         words = [*map(str, arguments), "--namesrv", self.namesrv]
-        self.broker.wait_dispatched()  # what a command shows is to be what was sent before it
+        if settled:
+            self.broker.wait_dispatched()
         return CliRunner(env={"COLUMNS": "200"}).invoke(app, words, input=text)
 
-    def output(self, *arguments: object, text: str | None = None) -> str:
+    def output(self, *arguments: object, text: str | None = None, settled: bool = True) -> str:
         """Run a command that must work; return what it printed."""
-        result = self.command(*arguments, text=text)
+        result = self.command(*arguments, text=text, settled=settled)
         assert result.exit_code == 0, result.output + repr(result.exception)
         return str(result.stdout)
 
-    def json(self, *arguments: object) -> Any:
-        return json.loads(self.output(*arguments, "--output", "json"))
+    def json(self, *arguments: object, settled: bool = True) -> Any:
+        return json.loads(self.output(*arguments, "--output", "json", settled=settled))
 
     def send(
         self, topic: str, *bodies: str, key: str | None = None, **more: Any

@@ -51,7 +51,7 @@ class ConsumerWorld:
         queue = None if queue_id is None else self.queue(topic, queue_id)
         for body in bodies:
             await self.producer.send(Message(topic, body.encode(), **more), queue=queue)
-        await asyncio.to_thread(self.broker.context.store.wait_dispatched)
+        assert await asyncio.to_thread(self.broker.context.store.wait_dispatched)
 
     def offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return what the broker knows of a group's progress."""

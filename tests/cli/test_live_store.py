@@ -23,7 +23,7 @@ def live(tmp_path):
         for n in range(COUNT):
             properties = f"KEYS\x01k{n % 50}\x02TAGS\x01t{n % 3}\x02".encode()
             store.append(AppendRequest("Live", n % 2, b"%d" % n, properties))
-        store.wait_dispatched()
+        assert store.wait_dispatched()
         yield store
 
 

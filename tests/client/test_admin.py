@@ -33,7 +33,7 @@ async def admin_world(tmp_path: Path, **given):
 
 
 async def dispatched(world) -> None:
-    await asyncio.to_thread(world.broker.context.store.wait_dispatched)
+    assert await asyncio.to_thread(world.broker.context.store.wait_dispatched)
 
 
 def run_with_admin(tmp_path, test):

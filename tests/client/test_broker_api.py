@@ -1,5 +1,7 @@
 """Typed calls of a real broker."""
 
+import asyncio
+
 import pytest
 
 from async_run import run_async
@@ -43,9 +45,7 @@ def run_with_broker(tmp_path, test):
                 message = Message("Orders", b"%d" % number, tag=f"Tag{number}", keys=["all"])
                 await world.producer.send(message)
             core = world.producer._core
-            await world.broker.context.loop.run_in_executor(
-                None, world.broker.context.store.wait_dispatched
-            )
+            assert await asyncio.to_thread(world.broker.context.store.wait_dispatched)
             await test(core.brokers, world.broker.address, core)
 
     run_async(main)

@@ -8,7 +8,8 @@ import pytest
 from async_run import run_async
 from cluster_commands import Cluster
 from live_broker import LiveClient
-from orbitmq.client import Admin, MessageQueue, PullConsumer
+from orbitmq.client import Admin, MessageQueue, PullConsumer, SendResult
+from orbitmq.format.message_id import decode_offset_id
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.testing import Broker
 from orbitmq.wire.codes import RequestCode
@@ -28,38 +29,54 @@ def wait_until(condition, seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.feature("F105")
-def test_stats_show_that_dispatch_is_behind_when_the_newest_cannot_be_pulled(cluster, monkeypatch):
-    dispatch_now, may_run = DispatchService.dispatch_now, threading.Event()
-    may_run.set()
+@pytest.fixture
+def hold_dispatch(monkeypatch) -> threading.Event:
+    """An event: while it is set nothing gets into a queue, as when dispatch cannot keep up."""
+    held, dispatch_now = threading.Event(), DispatchService.dispatch_now
     monkeypatch.setattr(
-        DispatchService, "dispatch_now", lambda self: dispatch_now(self) if may_run.is_set() else 0
+        DispatchService, "dispatch_now", lambda self: 0 if held.is_set() else dispatch_now(self)
     )
     monkeypatch.setattr(DispatchService, "catch_up", lambda self, bytes_max: False)
+    return held
+
+
+@pytest.mark.feature("F105")
+def test_stats_show_by_how_much_dispatch_is_behind_when_the_newest_cannot_be_pulled(
+    cluster, hold_dispatch
+):
     cluster.create("Orders", queues=1)
     cluster.send("Orders", "old")
-    wait_until(lambda: dispatch(cluster)["behind_bytes"] == 0)
+    assert cluster.json("topic", "stats", "Orders")["dispatch"][0]["behind_bytes"] == 0
 
-    may_run.clear()
-    cluster.send("Orders", "new 1", "new 2")
-    stuck, text = (
-        cluster.json("topic", "stats", "Orders"),
-        cluster.output("topic", "stats", "Orders"),
-    )
+    hold_dispatch.set()
+    first, second = map(log_offset, cluster.send("Orders", "new 1", "new 2"))
+    stuck = cluster.json("topic", "stats", "Orders", settled=False)
+    text = cluster.output("topic", "stats", "Orders", settled=False)
     pulled = pull_all(cluster)
-    may_run.set()
-    wait_until(lambda: dispatch(cluster)["behind_bytes"] == 0)
+    hold_dispatch.clear()
+    later = cluster.json("topic", "stats", "Orders")
 
+    size = second - first  # both records have the same
     assert pulled == ["old"]
-    assert stuck["queues"][0]["max_offset"] == 1
-    assert stuck["dispatch"][0]["behind_bytes"] > 0
-    assert "dispatch is 0 B behind" not in text
-    assert cluster.json("topic", "stats", "Orders")["queues"][0]["max_offset"] == 3
+    assert offsets(stuck) == [(0, 1, 1)]
+    assert stuck["dispatch"] == [figures(log_max_offset=second + size, behind_bytes=2 * size)]
+    assert "1 message in 1 queue" in text
+    assert f"log offsets 0 to {second + size}, dispatch is {2 * size} B behind" in text
+    assert offsets(later) == [(0, 3, 3)]
+    assert later["dispatch"] == [figures(log_max_offset=second + size, behind_bytes=0)]
     assert pull_all(cluster) == ["old", "new 1", "new 2"]
 
 
-def dispatch(cluster: Cluster) -> dict:
-    return cluster.json("topic", "stats", "Orders")["dispatch"][0]
+def log_offset(sent: SendResult) -> int:
+    return decode_offset_id(sent.offset_id)[1]
+
+
+def offsets(stats: dict) -> list[tuple[int, int, int]]:
+    return [(one["min_offset"], one["max_offset"], one["messages"]) for one in stats["queues"]]
+
+
+def figures(**given: int) -> dict[str, str | int]:
+    return {"broker": "broker-a", "log_min_offset": 0} | given
 
 
 def pull_all(cluster: Cluster) -> list[str]:

@@ -185,3 +185,18 @@ def test_an_error_in_the_block_stops_it_too(own_temporary_directory: Path):
         _ = 1 / 0
 
     assert list(own_temporary_directory.iterdir()) == []
+
+
+def test_waiting_for_dispatch_that_does_not_come_fails_and_says_how_far_it_is():
+    with Broker(settings={"dispatch": "spark"}) as broker:  # and nobody runs the Spark job
+        send(broker, "a")
+
+        with pytest.raises(
+            TimeoutError, match=r"dispatch of broker-a is \d+ bytes behind after 0.05 s"
+        ):
+            broker.wait_dispatched(timeout=0.05)
+
+
+def test_waiting_for_the_dispatch_of_a_stopped_broker_is_refused():
+    with pytest.raises(RuntimeError, match="not running"):
+        Broker().wait_dispatched()

@@ -91,14 +91,25 @@ class Broker:
         self._call(self._stop_broker())
         self._call(self._start_broker())
 
-    def wait_dispatched(self) -> None:
-        """Wait until everything that was sent so far is in its queue: an answer may be faster."""
-        self._call(self._dispatched())
+    def wait_dispatched(self, timeout: float = 60.0) -> None:
+        """Wait until everything that was sent so far is in its queue: an answer may be faster.
 
-    async def _dispatched(self) -> None:
-        if self._broker is not None:
-            store = self._broker.context.store
-            await asyncio.get_running_loop().run_in_executor(None, store.wait_dispatched)
+        Raises TimeoutError after `timeout` seconds: a test that went on would look at half of its messages.
+        """
+        if self._thread is None:
+            raise RuntimeError("the broker is not running")
+        self._call(self._dispatched(timeout))
+
+    async def _dispatched(self, timeout: float) -> None:
+        assert self._broker is not None
+        store = self._broker.context.store
+        loop = asyncio.get_running_loop()
+        if not await loop.run_in_executor(None, lambda: store.wait_dispatched(timeout=timeout)):
+            behind = store.max_log_offset - store.dispatched_offset
+            raise TimeoutError(
+                f"the dispatch of {self.name} is {behind} bytes behind after {timeout:g} s: it is held up"
+                " or has failed, see the broker's log"
+            )
 
     def stop(self) -> None:
         """Stop cleanly and leave nothing behind. A second call does nothing."""
