@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from async_run import until
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.client.consumer import AsyncConsumer
 from orbitmq.client.message import Message, ReceivedMessage
 from orbitmq.client.producer import AsyncProducer
 from orbitmq.namesrv.config import NamesrvConfig
@@ -53,6 +55,18 @@ class ConsumerWorld:
             await self.producer.send(Message(topic, body.encode(), **more), queue=queue)
         assert await asyncio.to_thread(self.broker.context.store.wait_dispatched)
 
+    async def later_ms(self) -> int:
+        """Return a time of the broker's clock that is later than all store times so far."""
+        clock = self.broker.context.clock
+        sent_ms = clock.now_ms()
+        await until(lambda: clock.now_ms() > sent_ms)
+        return sent_ms + 1
+
+    async def round_trip(self, member: AsyncConsumer) -> None:
+        """Let a member ask its broker and get an answer: what it asked before is answered then, too."""
+        core = member._inner._context.core
+        await core.heartbeat()
+
     def offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return what the broker knows of a group's progress."""
         return self.broker.context.offsets.get(group, topic, queue_id)
@@ -72,7 +86,7 @@ class Seen:
 
     async def __call__(self, message: ReceivedMessage) -> None:
         if self.seconds:
-            await asyncio.sleep(self.seconds)
+            await asyncio.sleep(self.seconds)  # sleep: a handler that takes its time
         self.messages.append(message)
         self.times.append(time.monotonic())
         if self.fail(message):
@@ -94,20 +108,6 @@ def names(count: int, prefix: str = "m") -> list[str]:
 
 def once(bodies: Iterable[str]) -> Counter[str]:
     return Counter(bodies)
-
-
-async def until(condition: Callable[[], Any], seconds: float = 10) -> None:
-    """Wait until a condition holds; it may be a coroutine function."""
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if asyncio.iscoroutine(value):
-            value = await value
-        if value:
-            return
-        if time.monotonic() > end:
-            raise AssertionError("the condition did not come true in time")
-        await asyncio.sleep(0.01)
 
 
 def broker_config(root: Path, namesrv: str, name: str = BROKER_NAME, **given: Any) -> BrokerConfig:

@@ -83,7 +83,9 @@ class Module:
 
     def has_reason(self, node: ast.stmt | ast.expr, reason: re.Pattern[str]) -> bool:
         """Tell whether a comment beside or above the first line of a node gives a reason."""
-        above = self._lines[max(node.lineno - 2, 0)]
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(one.lineno for one in decorators)])
+        above = self._lines[max(first - 2, 0)]
         beside = self._lines[node.lineno - 1 : node.end_lineno if _is_small(node) else node.lineno]
         lines = [*beside, *([above] if above.lstrip().startswith("#") else [])]
         return any(reason.search(line) for line in lines)

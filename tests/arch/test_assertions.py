@@ -115,6 +115,7 @@ def test_a_test_without_any_assertion_is_found_and_one_that_says_why_is_not(foun
             a.close()
 
         # no assert: it is enough that it returns
+        @given(a=5)
         def test_two(a):
             a.close()
 
@@ -125,7 +126,7 @@ def test_a_test_without_any_assertion_is_found_and_one_that_says_why_is_not(foun
     """
 
     kind = "nothing is compared in this test"
-    assert found(test_a=text) == [("test_a", 2, kind), ("test_a", 9, kind)]
+    assert found(test_a=text) == [("test_a", 2, kind), ("test_a", 10, kind)]
 
 
 def test_assertions_in_what_a_test_calls_count_when_it_can_see_them(found):

@@ -194,7 +194,7 @@ def test_tail_from_the_beginning_or_a_time(cluster):
     topic = cluster.create(cluster.name(), queues=1)
     cluster.send(topic, "a", "b", "c")
     (_, second, _) = stored(cluster, topic)
-    time.sleep(0.002)  # the next message has a later store time
+    time.sleep(0.002)  # sleep: store times are milliseconds, and the next one is to be later
     cluster.send(topic, "d")
     *_, last = stored(cluster, topic)
 

@@ -1,7 +1,5 @@
 """What brokers ask clients."""
 
-import asyncio
-
 from async_run import run_async
 from client.test_core import FakeConsumer, config
 from fake_cluster import FakeCluster
@@ -52,8 +50,9 @@ def run_with_client(test):
     run_async(main)
 
 
-async def settled() -> None:
-    await asyncio.sleep(0.02)
+async def settled(connection) -> None:
+    """Wait until the client has seen what was sent before: it reads in order."""
+    await connection.request(Command(307, {"consumerGroup": "nobody"}), 1000)
 
 
 def test_changed_members_are_told_to_the_group():
@@ -61,7 +60,7 @@ def test_changed_members_are_told_to_the_group():
         connection.oneway(Command(40, {"consumerGroup": "CG"}))
         connection.oneway(Command(40, {"consumerGroup": "unknown"}))
         connection.oneway(Command(40))
-        await settled()
+        await settled(connection)
 
         assert consumer.heard == ["members"]
 
@@ -73,7 +72,7 @@ def test_offsets_are_reset():
         queue = MessageQueue("T", "broker-a", 0)
         fields = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true"}
         connection.oneway(Command(220, fields, ResetOffsets(offset_table={queue: 7}).encode()))
-        await settled()
+        await settled(connection)
 
         assert consumer.heard == [("T", {queue: 7}, True)]
 
@@ -128,7 +127,7 @@ def test_checks_of_transactions_reach_the_producer_of_the_group():
         fields = {"tranStateTableOffset": "0", "commitLogOffset": "0"}
         connection.oneway(Command(39, fields, stored(b"half", b"PGROUP\x01PG\x02")))
         connection.oneway(Command(39, fields, stored(b"other", b"PGROUP\x01another\x02")))
-        await settled()
+        await settled(connection)
 
         assert producer.heard == [(connection.local, b"half")]
 

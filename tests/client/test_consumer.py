@@ -143,7 +143,7 @@ def test_closing_ends_the_loops_over_a_consumer(tmp_path):
                 return [message async for message in consumer]
 
             loops = [asyncio.ensure_future(loop()) for _ in range(2)]
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0)  # both wait for a message now
             await consumer.close()
 
             assert await asyncio.gather(*loops) == [[], []]

@@ -1,10 +1,9 @@
 """What the clients of one client id share."""
 
-import asyncio
 
 import pytest
 
-from async_run import run_async
+from async_run import run_async, until
 from fake_cluster import FakeCluster, hang_up
 from orbitmq.client.config import ClientConfig
 from orbitmq.client.core import ClientCore
@@ -46,11 +45,6 @@ class FakeConsumer:
 
 def config(cluster: FakeCluster, **settings) -> ClientConfig:
     return ClientConfig(namesrv=(cluster.namesrv_address,), **settings)
-
-
-async def until(condition) -> None:
-    while not condition():
-        await asyncio.sleep(0.002)
 
 
 def test_clients_with_one_instance_name_share_a_core():

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from async_run import run_async
+from async_run import run_async, until
 from fake_cluster import FakeCluster, hang_up, refuse, silent
 from orbitmq.client.config import ClientConfig
 from orbitmq.client.message import Message
@@ -15,6 +15,7 @@ from orbitmq.client.send_result import SendStatus
 from orbitmq.client.sending import RETRY_CODES, RetryRule, may_retry
 from orbitmq.errors import (
     ClientClosedError,
+    ConfigError,
     InvalidMessageError,
     NoRouteError,
     RequestTimeoutError,
@@ -467,8 +468,7 @@ def test_closing_waits_for_what_is_on_its_way():
             broker.script = [lambda connection, request: held.append((connection, request))]
             future = producer.send_async(MESSAGE)
             closing = asyncio.ensure_future(producer.close())
-            while not held:
-                await asyncio.sleep(0.001)
+            await until(lambda: held)
             assert not closing.done()
 
             connection, request = held[0]
@@ -514,7 +514,7 @@ def test_a_producer_that_is_not_open_says_so():
 def test_a_wrong_group_or_setting_is_refused_at_once():
     with pytest.raises(InvalidMessageError, match="group"):
         AsyncProducer("127.0.0.1:1", "bad group")
-    with pytest.raises(Exception, match="did you mean"):
+    with pytest.raises(ConfigError, match="did you mean"):
         AsyncProducer("127.0.0.1:1", "PG", retrys=2)
 
 
@@ -533,7 +533,7 @@ def test_no_room_in_time():
         await warm_up(producer)
         script(cluster, *[silent] * 5)
         first = asyncio.ensure_future(producer.send(MESSAGE, timeout_ms=200))
-        await asyncio.sleep(0.01)
+        await until(lambda: producer.pending_count == 1)
 
         with pytest.raises(RequestTimeoutError, match="more slowly"):
             await producer.send(MESSAGE, timeout_ms=20)
@@ -548,14 +548,13 @@ def test_a_cancelled_send_leaves_nothing_behind():
         await warm_up(producer)
         script(cluster, silent)
         task = asyncio.ensure_future(producer.send(MESSAGE, timeout_ms=40))
-        await asyncio.sleep(0.01)
+        await until(lambda: producer.pending_count == 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
         assert (await producer.send(MESSAGE)).is_ok
-        while producer.pending_count:
-            await asyncio.sleep(0.005)
+        await until(lambda: producer.pending_count == 0)
 
     run_with_producer(test)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from async_run import run_async
+from async_run import run_async, until
 from orbitmq.client.broker_api import PullResult, PullStatus
 from orbitmq.client.consumer_config import ConsumerConfig, Model
 from orbitmq.client.consumer_context import ConsumerContext
@@ -54,7 +54,7 @@ class Script:
     async def pull(self, address: str, header: PullHeader, *, timeout_ms: float) -> PullResult:
         self.asked.append((address, header))
         if not self.answers:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -95,8 +95,7 @@ class Run:
                 on_illegal_offset=self._illegal,
             )
             task = asyncio.ensure_future(loop.run())
-            while not condition(self):
-                await asyncio.sleep(0.001)
+            await until(lambda: condition(self))
             task.cancel()
             await asyncio.wait([task])
 

@@ -334,12 +334,14 @@ def test_orderly_members_share_queues_and_never_handle_one_at_the_same_time(tmp_
         async with consumer_world(tmp_path) as world:
             await world.create("Orders", queues=4)
             at_work: set[int] = set()
+            met: list[int] = []
             order: dict[int, list[int]] = {queue: [] for queue in range(4)}
 
             async def handle(message):
-                assert message.queue_id not in at_work
+                if message.queue_id in at_work:
+                    met.append(message.queue_id)
                 at_work.add(message.queue_id)
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.001)  # sleep: the other member has the chance to meet it
                 order[message.queue_id].append(message.queue_offset)
                 at_work.discard(message.queue_id)
 
@@ -353,6 +355,7 @@ def test_orderly_members_share_queues_and_never_handle_one_at_the_same_time(tmp_
                     await until(lambda: all(len(offsets) >= 60 for offsets in order.values()))
                 await until(lambda: len(own_queues(one)) == 4)
 
+            assert met == []
             assert all(offsets == list(range(60)) for offsets in order.values())
 
     run_async(main)
@@ -416,8 +419,7 @@ def test_a_new_group_begins_where_it_was_told(tmp_path, start_from):
         async with consumer_world(tmp_path, zero_if_in_memory=False) as world:
             await world.create("Orders", queues=1)
             await world.send("Orders", "old")
-            await asyncio.sleep(0.05)
-            now_ms = world.broker.context.clock.now_ms()
+            now_ms = await world.later_ms()
             await world.send("Orders", "new")
             seen = Seen()
             wish = now_ms if start_from == "time" else start_from
@@ -478,15 +480,20 @@ def test_closing_waits_for_handlers_and_stores_what_they_finished(tmp_path):
         async with consumer_world(tmp_path) as world:
             await world.create("Orders", queues=1)
             await world.send("Orders", *names(3))
-            started, done = [], []
+            started, done, may_end = [], [], asyncio.Event()
 
             async def slow(message):
                 started.append(message)
-                await asyncio.sleep(0.2)
+                await may_end.wait()
                 done.append(message)
 
-            async with consumer(world, "demo", slow):
-                await until(lambda: len(started) == 3)
+            member = await consumer(world, "demo", slow).open()
+            await until(lambda: len(started) == 3)
+            closing = asyncio.ensure_future(member.close())
+            await world.round_trip(member)
+            assert not closing.done()
+            may_end.set()
+            await closing
 
             assert len(done) == 3
             assert world.offset("demo", "Orders", 0) == 3
@@ -503,7 +510,8 @@ def test_what_a_closing_consumer_could_not_finish_comes_again(tmp_path):
 
             async def stuck(message):
                 started.append(message)
-                await asyncio.sleep(0 if message.body == b"m0" else 60)
+                if message.body != b"m0":
+                    await asyncio.Event().wait()
 
             async with consumer(world, "demo", stuck, close_wait_ms=50):
                 await until(lambda: len(started) == 3)
@@ -525,13 +533,11 @@ def test_a_message_handled_for_too_long_is_given_back(tmp_path):
 
             async def handle(message):
                 if message.body == b"stuck":
-                    await asyncio.sleep(60)
+                    await asyncio.Event().wait()
 
             async with consumer(world, "demo", handle, consume_timeout_ms=100, close_wait_ms=10):
-                queue = world.queue("Orders", 0)
                 store = world.broker.context.store
                 await until(lambda: store.next_queue_offset("SCHEDULE_TOPIC_XXXX", 2) == 1)
-                assert queue
 
             assert world.offset("demo", "Orders", 0) == 2
 
@@ -553,8 +559,9 @@ def test_no_more_is_pulled_while_enough_is_held(tmp_path):
                 world, "demo", handle, held_count_max=5, pull_count=4, workers=2
             ) as c:
                 await until(lambda: len(seen) == 2)
-                await asyncio.sleep(0.2)
                 (held,) = [held for held in c._inner._keeper.held if held.queue.topic == "Orders"]
+                await until(lambda: held.count >= 8)
+                await world.round_trip(c)  # a third pull would be answered by then
                 assert held.count == 8  # more than 5 after the second pull, so no third
                 may_end.set()
                 await until(lambda: len(seen) == 60)
@@ -568,11 +575,12 @@ def test_a_paused_consumer_pulls_nothing(tmp_path):
             await world.create("Orders", queues=1)
             seen = Seen()
             async with consumer(world, "demo", seen, suspend_ms=100) as member:
-                await until(lambda: own_queues(member))
+                waiting = world.broker.context.long_poll
+                await until(lambda: waiting.count == 2)  # of the topic and of its retries
                 member.pause()
-                await asyncio.sleep(0.3)  # the pull that was on its way ends
+                await until(lambda: waiting.count == 0)
                 await world.send("Orders", "a")
-                await asyncio.sleep(0.2)
+                await world.round_trip(member)
                 assert seen.messages == []
                 member.resume()
                 await until(lambda: seen.messages)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -143,9 +144,9 @@ def test_several_threads_may_share_a_loop_and_closing_ends_them(tmp_path):
             threads = [threading.Thread(target=loop, args=(member,)) for _ in range(3)]
             for thread in threads:
                 thread.start()
-            end = threading.Event()
-            while len(bodies) < 20 and not end.wait(0.01):
-                pass
+            end = time.monotonic() + 30
+            while len(bodies) < 20 and time.monotonic() < end:
+                time.sleep(0.01)
         for thread in threads:
             thread.join(10)
         return sorted(bodies)

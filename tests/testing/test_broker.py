@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.client import Admin, Consumer, Message, Producer
-from orbitmq.errors import UnreachableError
+from orbitmq.errors import NoRouteError, UnreachableError
 from orbitmq.testing import Broker
 
 
@@ -131,7 +131,7 @@ def test_settings_are_rocketmqs_keys():
         assert admin.clusters() == {"TestCluster": ["b7"]}
         admin.create_topic("Orders", queues=1)
         send(broker, "a")
-        with pytest.raises(Exception, match="Other"):
+        with pytest.raises(NoRouteError, match="Other"):
             send(broker, "b", topic="Other")
 
 
