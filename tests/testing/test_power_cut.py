@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.testing.power_cut import SECTOR_BYTES, PowerCutDisk, power_cut
+from orbitmq.testing.power_cut import (
+    BYTES_ONLY,
+    EVERYTHING,
+    NAMES_ONLY,
+    NOTHING,
+    SECTOR_BYTES,
+    PowerCutDisk,
+    Survival,
+    power_cut,
+)
 from orbitmq.units import PAGE_BYTES
 
 SEEDS = range(60)
@@ -161,6 +170,89 @@ def test_a_rename_happened_or_did_not(place: Place) -> None:
         (("new", b"B"), ("old", b"A")),
         (("old", b"B"),),
     }
+
+
+def _tree(root: Path) -> dict[str, bytes]:
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def test_a_directory_that_gets_another_name_takes_along_what_is_in_it(place: Place) -> None:
+    place.disk.make_directory(place.root / "old")
+    place.create("old/f", b"abc", sync=True, sync_name=True)
+    place.disk.sync_directory(place.root)
+    place.disk.rename(place.root / "old", place.root / "new")
+
+    assert {tuple(_tree(after).items()) for after in place.cuts()} == {
+        (("old/f", b"abc"),),
+        (("new/f", b"abc"),),
+    }
+    place.disk.sync_directory(place.root)
+    place.create("new/g", b"def", sync=True, sync_name=True)
+    assert _tree(place.disk.power_cut(place.tmp / "last", survival=NOTHING)) == {
+        "new/f": b"abc",
+        "new/g": b"def",
+    }
+
+
+def test_a_directory_that_moves_can_be_at_both_places_or_at_none(place: Place) -> None:
+    for name in ("a", "b", "a/moved"):
+        place.disk.make_directory(place.root / name)
+    place.create("a/moved/f", b"abc", sync=True, sync_name=True)
+    for name in ("", "a", "b"):
+        place.disk.sync_directory(place.root / name)
+    place.disk.rename(place.root / "a/moved", place.root / "b/moved")
+
+    found = {tuple(sorted(_tree(after))) for after in place.cuts()}
+
+    assert found == {(), ("a/moved/f",), ("b/moved/f",), ("a/moved/f", "b/moved/f")}
+
+
+def test_directories_that_change_places_keep_what_is_in_them(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.disk = PowerCutDisk(place.root, shadow=tmp_path / "own", can_exchange=True)
+    for name in ("work", "x", "work/x"):
+        place.disk.make_directory(place.root / name)
+    place.create("x/f", b"old", sync=True, sync_name=True)
+    place.create("work/x/f", b"new", sync=True, sync_name=True)
+    place.disk.sync_directory(place.root)
+    place.disk.sync_directory(place.root / "work")
+
+    assert place.disk.exchange(place.root / "work/x", place.root / "x")
+
+    assert place.contents("x/f") == {b"old", b"new"}
+    place.disk.sync_directory(place.root)
+    assert _tree(place.disk.power_cut(tmp_path / "last", survival=NOTHING))["x/f"] == b"new"
+
+
+def test_a_directory_that_is_removed_and_made_again_is_another_one(place: Place) -> None:
+    place.disk.make_directory(place.root / "d")
+    place.create("d/f", b"abc", sync=True, sync_name=True)
+    place.disk.sync_directory(place.root)
+    place.disk.remove(place.root / "d/f")
+    place.disk.remove_directory(place.root / "d")
+    place.disk.make_directory(place.root / "d")
+
+    assert place.contents("d/f") == {None, b"abc"}
+
+
+@pytest.mark.parametrize(
+    ("survival", "left"),
+    [
+        (NOTHING, {"f": b"old"}),
+        (NAMES_ONLY, {"f": b"old", "g": b""}),
+        (BYTES_ONLY, {"f": b"new"}),
+        (EVERYTHING, {"f": b"new", "g": b"new"}),
+    ],
+)
+def test_the_kind_of_disk_can_be_chosen(
+    place: Place, survival: Survival, left: dict[str, bytes]
+) -> None:
+    place.create("f", b"old", sync=True, sync_name=True)
+    place.create("f", b"new")
+    place.create("g", b"new")
+
+    assert _tree(place.disk.power_cut(place.tmp / "after", survival=survival)) == left
 
 
 def test_changes_of_one_directory_survive_in_their_order(place: Place) -> None:

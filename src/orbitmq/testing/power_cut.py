@@ -10,20 +10,44 @@
   lengths    of a file that grew since its last sync: the old or the new one; never synced: 0 or the new one
 
 Directories are independent of each other, and a file's bytes of its name, as POSIX allows. Real file
-systems promise more; a store that survives this survives them.
+systems promise more; a store that survives this survives them. `survival` chooses the kind of disk
+instead of the seed: a disk that forgot everything, or kept names and lost bytes.
 """
 
 import random
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.files.disk import Disk, FilePath
 from orbitmq.testing.forwarding_disk import ForwardingDisk
-from orbitmq.testing.shadow import DIRECTORY_ID, Entry, Shadow
+from orbitmq.testing.shadow import ROOT_ID, Entry, Shadow
 from orbitmq.units import PAGE_BYTES
 
 SECTOR_BYTES: Final = 512
+
+
+class Survival(NamedTuple):
+    """How likely it is that something survives without having been synced."""
+
+    pages: float = 0.0  # bytes, page by page
+    tears: float = 0.0  # a page is cut into sectors that survive one by one
+    names: float = 0.0  # changes of a directory: 0 none, 1 all, else a random number of them
+
+    @classmethod
+    def by_chance(cls, chance: random.Random) -> "Survival":
+        # The extremes are the interesting disks: nothing unsynced arrived, or all of it.
+        return cls(
+            chance.choice((0.0, 0.1, 0.5, 0.9, 1.0)),
+            chance.choice((0.0, 0.1, 0.5)),
+            chance.choice((0.0, 0.5, 1.0)),
+        )
+
+
+NOTHING: Final = Survival()
+NAMES_ONLY: Final = Survival(names=1)
+BYTES_ONLY: Final = Survival(pages=1)
+EVERYTHING: Final = Survival(pages=1, names=1)
 
 
 class PowerCutDisk(ForwardingDisk):
@@ -35,21 +59,28 @@ class PowerCutDisk(ForwardingDisk):
     """
 
     def __init__(
-        self, root: Path, *, shadow: Path, disk: Disk | None = None, real_sync: bool = False
+        self,
+        root: Path,
+        *,
+        shadow: Path,
+        disk: Disk | None = None,
+        real_sync: bool = False,
+        can_exchange: bool = False,
     ) -> None:
         super().__init__(disk)
         root.mkdir(parents=True, exist_ok=True)
         self._root = root.resolve()
         self._real_sync = real_sync
+        self._can_exchange = can_exchange
         self._lock = threading.RLock()  # guards the shadow
         self._shadow_path = shadow
         self._shadow = Shadow(self._root, shadow)
         self.sync_count = 0
 
-    def power_cut(self, target: Path, seed: int) -> Path:
+    def power_cut(self, target: Path, seed: int = 0, survival: Survival | None = None) -> Path:
         """Write to `target` what the disk could hold if power failed now."""
         with self._lock:
-            return power_cut(self._root, self._shadow_path, target, seed)
+            return power_cut(self._root, self._shadow_path, target, seed, survival)
 
     def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> int:
         inside = self._inside(path) if create else None
@@ -94,6 +125,16 @@ class PowerCutDisk(ForwardingDisk):
             if old is not None and new is not None:
                 self._shadow.note_renamed(old, new)
 
+    def exchange(self, first: FilePath, second: FilePath) -> bool:
+        if not self._can_exchange:
+            return False
+        one, other = self._inside(first), self._inside(second)
+        with self._lock:
+            done = self.inner.exchange(first, second)
+            if done and one is not None and other is not None:
+                self._shadow.note_exchanged(one, other)
+            return done
+
     def remove(self, path: FilePath) -> None:
         inside = self._inside(path)
         with self._lock:
@@ -125,65 +166,51 @@ class PowerCutDisk(ForwardingDisk):
         return resolved if resolved.is_relative_to(self._root) else None
 
 
-def power_cut(root: Path, shadow: Path, target: Path, seed: int) -> Path:
+def power_cut(
+    root: Path, shadow: Path, target: Path, seed: int, survival: Survival | None = None
+) -> Path:
     """Write to `target` one state that the disk could hold after a power cut now; return it.
 
     Whoever worked on `root` must have stopped. Equal seeds give equal states.
     """
     known = Shadow(root.resolve(), shadow, frozen=True)
     known.discover_all()
-    _PowerCut(known, random.Random(seed)).build(target)
+    chance = random.Random(seed)
+    _PowerCut(known, chance, survival or Survival.by_chance(chance)).build(target)
     return target
 
 
 class _PowerCut:
     """The choices of one power cut."""
 
-    def __init__(self, shadow: Shadow, chance: random.Random) -> None:
+    def __init__(self, shadow: Shadow, chance: random.Random, survival: Survival) -> None:
         self._shadow = shadow
         self._chance = chance
-        # The extremes are the interesting disks: nothing unsynced arrived, or all of it.
-        self._page_odds = chance.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        self._tear_odds = chance.choice((0.0, 0.1, 0.5))
-        self._name_odds = chance.choice((0.0, 0.5, 1.0))
-        self._live_paths = self._find_live_paths()
+        self._survival = survival
+        self._live_paths = shadow.live_paths()
 
     def build(self, target: Path) -> None:
         target.mkdir(parents=True)
-        self._build_directory(".", target)
+        self._build_directory(ROOT_ID, target)
 
-    def _find_live_paths(self) -> dict[Entry, Path]:
-        """Map each file that still has a name to that name."""
-        found = {}
-        for name, directory in self._shadow.directories.items():
-            for file_name, entry in directory.current.items():
-                path = self._shadow.root / name / file_name
-                if entry.file_id != DIRECTORY_ID and path.exists():
-                    found[entry] = path
-        return found
-
-    def _build_directory(self, name: str, target: Path) -> None:
-        directory = self._shadow.directories.get(name)
-        if directory is None:
-            return
+    def _build_directory(self, number: int, target: Path) -> None:
+        directory = self._shadow.directories[number]
         survived = self._how_many(len(directory.changes))
-        for file_name, entry in sorted(directory.listing(survived).items()):
-            path = target / file_name
-            if entry.file_id == DIRECTORY_ID:
+        for name, entry in sorted(directory.listing(survived).items()):
+            path = target / name
+            if entry.is_directory:
                 path.mkdir()
-                inner = file_name if name == "." else f"{name}/{file_name}"
-                self._build_directory(inner, path)
+                self._build_directory(entry.id, path)
             else:
                 path.write_bytes(self._content(entry))
 
     def _how_many(self, count: int) -> int:
-        if self._name_odds in (0.0, 1.0):
-            return round(self._name_odds * count)
-        return self._chance.randint(0, count)
+        odds = self._survival.names
+        return round(odds * count) if odds in (0, 1) else self._chance.randint(0, count)
 
     def _content(self, entry: Entry) -> bytes:
-        synced = self._shadow.durable_bytes(entry.file_id)
-        live_path = self._live_paths.get(entry)
+        synced = self._shadow.durable_bytes(entry.id)
+        live_path = self._live_paths.get(entry.id)
         durable = synced or b""
         if live_path is None:
             return durable
@@ -200,7 +227,7 @@ class _PowerCut:
             page_end = min(page + PAGE_BYTES, length)
             if result[page:page_end] == live[page:page_end]:
                 continue
-            if self._chance.random() < self._tear_odds:
+            if self._chance.random() < self._survival.tears:
                 self._tear(result, live, page, page_end)
             elif self._survives():
                 result[page:page_end] = live[page:page_end]
@@ -213,7 +240,7 @@ class _PowerCut:
                 result[sector:sector_end] = live[sector:sector_end]
 
     def _survives(self) -> bool:
-        return self._chance.random() < self._page_odds
+        return self._chance.random() < self._survival.pages
 
 
 def _require_directory(disk: Disk, path: FilePath) -> None:

@@ -1,28 +1,30 @@
 """What a simulated disk holds for certain: kept in files of its own, so that it outlives a killed process.
 
 The shadow directory:
-  data/<id>            the bytes of a file that were synced; ids are given once and never again
-  names/<hash>.json    the durable entries of one directory, and which log goes on from there
-  names/<hash>.<n>.log what happened in that directory since: created, renamed, removed, not synced yet
+  data/<id>            the bytes of a file that were synced
+  names/<id>.json      the durable entries of one directory, and which log goes on from there
+  names/<id>.<n>.log   what happened in that directory since: created, renamed, removed, not synced yet
 
-A file is known by its inode, not by its name, so a rename does not mix up two files.
+Ids are given once and never again. A file or directory is known by its inode, not by its name, so a
+rename does not mix up two files, and a directory takes along what is in it.
 """
 
-import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-DIRECTORY_ID = -1
+ROOT_ID: Final = 0
 
 
 class Entry(NamedTuple):
     """What a name in a directory stands for."""
 
-    file_id: int  # DIRECTORY_ID: a directory
+    id: int
     inode: int
+    is_directory: bool = False
 
 
 Listing = dict[str, Entry]
@@ -79,36 +81,30 @@ class Shadow:
         self.root = root
         self._frozen = frozen
         self._names, self._data = shadow / "names", shadow / "data"
-        self.directories: dict[str, Directory] = {}
+        self.directories: dict[int, Directory] = {ROOT_ID: Directory()}
+        self._next_id = ROOT_ID + 1
         if self._names.is_dir():
             self._load()
             return
         self._names.mkdir(parents=True)
         self._data.mkdir()
-        self._next_id = 0
-        for path in sorted(root.rglob("*")):
-            self.note_created(path)
         self.make_all_durable()
 
     # --- what happens ---
 
     def note_created(self, path: Path) -> None:
         """A file or directory was made; its name is not durable yet."""
-        name = str(path.relative_to(self.root))
-        inode = path.stat().st_ino
-        if path.is_dir():
-            self._begin_directory(name)
-            entry = Entry(DIRECTORY_ID, inode)
-        else:
-            entry = Entry(self._next_id, inode)
-            self._next_id += 1
+        entry = Entry(self._next_id, path.stat().st_ino, path.is_dir())
+        self._next_id += 1
+        if entry.is_directory:
+            self.directories[entry.id] = Directory()
         self._note(path.parent, Change(path.name, entry))
 
     def note_removed(self, path: Path) -> None:
         self._note(path.parent, Change(path.name, None))
 
     def note_renamed(self, source: Path, target: Path) -> None:
-        entry = self._current(source.parent).get(source.name)
+        entry = self._entry(source)
         if entry is None:
             self.note_created(target)
         elif source.parent == target.parent:
@@ -117,15 +113,22 @@ class Shadow:
             self._note(target.parent, Change(target.name, entry))
             self.note_removed(source)
 
+    def note_exchanged(self, first: Path, second: Path) -> None:
+        """Two names of different directories changed what they stand for; each directory knows its half."""
+        assert first.parent != second.parent
+        one, other = self._entry(first), self._entry(second)
+        self._note(first.parent, Change(first.name, other))
+        self._note(second.parent, Change(second.name, one))
+
     def make_names_durable(self, directory: Path) -> None:
         """The directory was synced: its entries of this moment survive."""
         self._discover(directory)
-        name = str(directory.relative_to(self.root))
-        known = self.directories[name]
+        number = self._id_of(directory)
+        known = self.directories[number]
         synced = Directory(known.generation + 1, dict(known.current))
-        self.directories[name] = synced
-        self._save(name, synced)
-        self._log_path(name, known.generation).unlink(missing_ok=True)
+        self.directories[number] = synced
+        self._save(number, synced)
+        self._log_path(number, known.generation).unlink(missing_ok=True)
 
     def make_data_durable(self, path: Path, fd: int, position: int, length: int) -> None:
         """A range of a file was synced (length 0: all of it): these bytes survive, and the file's length."""
@@ -138,23 +141,17 @@ class Shadow:
         file_length = status.st_size
         end = position + length if length else file_length
         data = os.pread(fd, max(0, min(end, file_length) - position), position)
-        with self._open_data(entry.file_id) as copy:
+        with self._open_data(entry.id) as copy:
             os.ftruncate(copy.fileno(), file_length)
             os.pwrite(copy.fileno(), data, position)
 
     def make_all_durable(self) -> None:
         """The whole file system was synced."""
-        for name in sorted(self.directories):
-            directory = self.root / name
-            if directory.is_dir():
-                self._discover(directory)
-        for name in sorted(self.directories):
-            directory = self.root / name
-            if not directory.is_dir():
-                continue
-            for file_name, entry in self._current(directory).items():
-                if entry.file_id != DIRECTORY_ID:
-                    self._copy_whole(directory / file_name)
+        self.discover_all()
+        for directory in list(self._live_directories(self.root)):
+            for path in directory.iterdir():
+                if not path.is_dir():
+                    self._copy_whole(path)
             self.make_names_durable(directory)
 
     # --- what is known ---
@@ -166,11 +163,30 @@ class Shadow:
         except FileNotFoundError:
             return None
 
+    def live_paths(self) -> dict[int, Path]:
+        """Map each file that has a name now to its path."""
+        found: dict[int, Path] = {}
+        self._add_live_paths(ROOT_ID, self.root, found)
+        return found
+
+    def _add_live_paths(self, number: int, directory: Path, found: dict[int, Path]) -> None:
+        for name, entry in self.directories[number].current.items():
+            if entry.is_directory:
+                self._add_live_paths(entry.id, directory / name, found)
+            elif (directory / name).exists():
+                found[entry.id] = directory / name
+
     def discover_all(self) -> None:
         """Note what happened behind the disk's back: somebody was killed, or used no `Disk`."""
-        for name in sorted(self.directories):
-            if (self.root / name).is_dir():
-                self._discover(self.root / name)
+        for directory in self._live_directories(self.root):
+            self._discover(directory)
+
+    def _live_directories(self, directory: Path) -> Iterator[Path]:
+        """Yield a directory and all below it, as they are now; each before what is in it."""
+        yield directory
+        for path in sorted(directory.iterdir()):
+            if path.is_dir():
+                yield from self._live_directories(path)
 
     def _discover(self, directory: Path) -> None:
         known = dict(self._current(directory))
@@ -184,25 +200,29 @@ class Shadow:
                 self.note_renamed(directory / vanished.pop(inode), path)
             else:
                 self.note_created(path)
-                if path.is_dir():
-                    self._discover(path)
         for name in vanished.values():
             self.note_removed(directory / name)
 
-    def _begin_directory(self, name: str) -> None:
-        old = self.directories.get(name)
-        if old is not None:  # it was removed and made again
-            self.directories[name] = Directory(old.generation + 1)
-            self._save(name, self.directories[name])
-        else:
-            self.directories[name] = Directory()
-
     def _current(self, directory: Path) -> Listing:
-        known = self.directories.setdefault(str(directory.relative_to(self.root)), Directory())
-        return known.current
+        return self.directories[self._id_of(directory)].current
+
+    def _entry(self, path: Path) -> Entry | None:
+        return self._current(path.parent).get(path.name)
+
+    def _id_of(self, directory: Path) -> int:
+        """Return the id of a directory that is there; those that nobody told of are noted now."""
+        number, path = ROOT_ID, self.root
+        for part in directory.relative_to(self.root).parts:
+            path /= part
+            entry = self.directories[number].current.get(part)
+            if entry is None or not entry.is_directory:
+                self.note_created(path)
+                entry = self.directories[number].current[part]
+            number = entry.id
+        return number
 
     def _find(self, path: Path, inode: int) -> Entry | None:
-        entry = self._current(path.parent).get(path.name)
+        entry = self._entry(path) if path.parent.is_dir() else None
         if entry is None or entry.inode != inode:
             entry = self._entry_of(inode)
         if entry is None and path.parent.is_dir():
@@ -213,7 +233,7 @@ class Shadow:
     def _entry_of(self, inode: int) -> Entry | None:
         for directory in self.directories.values():
             for entry in directory.current.values():
-                if entry.inode == inode:
+                if entry.inode == inode and not entry.is_directory:
                     return entry
         return None
 
@@ -230,19 +250,19 @@ class Shadow:
     # --- the shadow's own files ---
 
     def _note(self, directory: Path, change: Change) -> None:
-        name = str(directory.relative_to(self.root))
-        known = self.directories.setdefault(name, Directory())
+        number = self._id_of(directory)
+        known = self.directories[number]
         known.add(change)
         if self._frozen:
             return
-        with self._log_path(name, known.generation).open("a", encoding="utf-8") as log:
-            log.write(json.dumps([name, *change]) + "\n")
+        with self._log_path(number, known.generation).open("a", encoding="utf-8") as log:
+            log.write(json.dumps(change) + "\n")
 
-    def _save(self, name: str, directory: Directory) -> None:
+    def _save(self, number: int, directory: Directory) -> None:
         if self._frozen:
             return
-        path = self._base_path(name)
-        state = {"name": name, "generation": directory.generation, "durable": directory.durable}
+        path = self._names / f"{number}.json"
+        state = {"generation": directory.generation, "durable": directory.durable}
         new = path.with_suffix(".tmp")
         new.write_text(json.dumps(state), encoding="utf-8")
         new.replace(path)
@@ -251,44 +271,40 @@ class Shadow:
         for path in self._names.glob("*.json"):
             state = json.loads(path.read_text(encoding="utf-8"))
             durable = {name: Entry(*entry) for name, entry in state["durable"].items()}
-            self.directories[state["name"]] = Directory(state["generation"], durable)
+            self.directories[int(path.stem)] = Directory(state["generation"], durable)
         for path in self._names.glob("*.log"):
             self._load_log(path)
         ids = [int(path.name) for path in self._data.iterdir()]
-        for directory in self.directories.values():
+        for directory in list(self.directories.values()):
             entries = [*directory.durable.values(), *(change.entry for change in directory.changes)]
-            ids += [entry.file_id for entry in entries if entry is not None]
-        self._next_id = max(ids, default=-1) + 1
+            ids += [entry.id for entry in entries if entry is not None]
+            for entry in entries:  # one that was made and never changed has no files yet
+                if entry is not None and entry.is_directory:
+                    self.directories.setdefault(entry.id, Directory())
+        self._next_id = max(ids, default=ROOT_ID) + 1
 
     def _load_log(self, path: Path) -> None:
-        generation = int(path.name.split(".")[1])
+        number, generation, _ = path.name.split(".")
+        directory = self.directories.setdefault(int(number), Directory())
+        if directory.generation != int(generation):
+            return
         for line in path.read_text(encoding="utf-8").splitlines():
             change = _parse_change(line)
             if change is None:
                 return  # the process was killed while it wrote this line
-            name, step = change
-            directory = self.directories.setdefault(name, Directory())
-            if directory.generation == generation:
-                directory.add(step)
+            directory.add(change)
 
     def _open_data(self, file_id: int) -> Any:
         path = self._data / str(file_id)
         return path.open("r+b" if path.exists() else "w+b")
 
-    def _base_path(self, name: str) -> Path:
-        return self._names / f"{_hash(name)}.json"
-
-    def _log_path(self, name: str, generation: int) -> Path:
-        return self._names / f"{_hash(name)}.{generation}.log"
+    def _log_path(self, number: int, generation: int) -> Path:
+        return self._names / f"{number}.{generation}.log"
 
 
-def _hash(name: str) -> str:
-    return hashlib.sha256(str(PurePath(name)).encode("utf-8", "surrogateescape")).hexdigest()[:24]
-
-
-def _parse_change(line: str) -> tuple[str, Change] | None:
+def _parse_change(line: str) -> Change | None:
     try:
-        directory, name, entry, old_name = json.loads(line)
+        name, entry, old_name = json.loads(line)
     except ValueError:
         return None
-    return directory, Change(name, None if entry is None else Entry(*entry), old_name)
+    return Change(name, None if entry is None else Entry(*entry), old_name)
