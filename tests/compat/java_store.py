@@ -1,10 +1,12 @@
 """RocketMQ's own store classes, run as small Java programs (sources in `java/`), and what they say.
 
+One process reads all the stores of a test run, one after the other: starting it is most of the work.
 Maven builds the programs once; a stamp over the sources tells whether that is still true, so a later
 run costs nothing and needs no network. `why_not` gives the reason when Java or Maven is missing; a test
 that reads a store is skipped when Maven can get RocketMQ's jars from nowhere.
 """
 
+import atexit
 import fcntl
 import hashlib
 import json
@@ -12,6 +14,8 @@ import os
 import re
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +28,7 @@ TARGET = PROJECT / "target"
 PACKAGE = "orbitmq.javastore"
 JAVA_VERSION_MIN = 11
 BUILD_SECONDS_MAX = 600
+READ_SECONDS_MAX = 120
 
 # RocketMQ unmaps files and locks memory through JDK internals that are closed by default.
 OPENED_MODULES = (
@@ -87,11 +92,25 @@ def _built() -> str | None:
         return None if _is_built() else _build()
 
 
-def java_command(program: str, *arguments: str, heap: str = "512m") -> list[str]:
+def java_command(
+    program: str,
+    *arguments: str,
+    heap: str = "512m",
+    options: tuple[str, ...] = ("-XX:+UseG1GC",),
+) -> list[str]:
     """Return the command line that runs a program of the project."""
     opened = [f"--add-opens={module}=ALL-UNNAMED" for module in OPENED_MODULES]
-    options = [f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC", *opened]
-    return ["java", *options, "-cp", classpath(), f"{PACKAGE}.{program}", *arguments]
+    return [
+        "java",
+        f"-Xms{heap}",
+        f"-Xmx{heap}",
+        *options,
+        *opened,
+        "-cp",
+        classpath(),
+        f"{PACKAGE}.{program}",
+        *arguments,
+    ]
 
 
 @dataclass
@@ -108,27 +127,76 @@ class JavaView:
     errors: str = ""
 
 
+class ReaderProcess:
+    """The program StoreReader: a store's directory and settings go in, rows come out."""
+
+    def __init__(self) -> None:
+        options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+        self._process = subprocess.Popen(
+            java_command("StoreReader", options=options),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def read(self, words: list[str]) -> Iterator[Row]:
+        """Yield the rows of one store; the last one is of type "end"."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        too_late = threading.Timer(READ_SECONDS_MAX, self._process.kill)
+        too_late.start()
+        try:
+            self._process.stdin.write("\t".join(words) + "\n")
+            self._process.stdin.flush()
+            for line in self._process.stdout:
+                row: Row = json.loads(line)
+                yield row
+                if row["type"] == "end":
+                    return
+            raise AssertionError(f"StoreReader ended, or took too long, with {words[0]}")
+        finally:
+            too_late.cancel()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+@cache
+def _reader() -> ReaderProcess:
+    process = ReaderProcess()
+    atexit.register(process.close)
+    return process
+
+
 def read_store(root: Path, settings: Settings, *, shutdown: bool = True) -> JavaView:
-    """Open a store with RocketMQ's classes (this changes it) and return everything that they read."""
-    arguments = [f"{key}={value}" for key, value in settings.items()]
+    """Open a store with RocketMQ's classes (this changes it) and return everything that they read.
+
+    `shutdown=False` does not wait until it is closed again: nobody may open it after that.
+    """
+    words = [str(root), *(f"{key}={value}" for key, value in settings.items())]
     if not shutdown:
-        arguments.append("shutdown=false")
+        words.append("shutdown=false")
     try:
-        command = java_command("StoreReader", str(root), *arguments)
+        reader = _reader()
     except NoJarsError as error:
         pytest.skip(str(error))
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-    if ended.returncode != 0:
-        raise AssertionError(f"StoreReader ended with {ended.returncode}:\n{ended.stderr}")
-    view = _view(map(json.loads, ended.stdout.splitlines()))
-    view.errors = ended.stderr
-    return view
+    return _view(reader.read(words))
 
 
-def _view(rows: Any) -> JavaView:
-    view = JavaView(next(rows))
+def _view(rows: Iterator[Row]) -> JavaView:
+    view = JavaView({})
+    failed = False
     for row in rows:
         match row["type"]:
+            case "opened":
+                view.opened = row
+            case "failed":
+                failed = True
             case "record":
                 view.records.append(row)
             case "scan":
@@ -141,6 +209,9 @@ def _view(rows: Any) -> JavaView:
                 view.queries[row["topic"], row["key"]] = row["log_offsets"]
             case "closed":
                 view.closed = True
+            case "end":
+                view.errors = row["errors"]
+    assert not failed, view.errors
     return view
 
 

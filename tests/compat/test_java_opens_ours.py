@@ -69,7 +69,7 @@ def test_java_and_we_go_on_with_each_others_store_in_turn(tmp_path: Path) -> Non
     read_store(config.root, broker_settings(config))
     _write(config, written, 200, seed=2)
 
-    view = read_store(config.root, broker_settings(config))
+    view = read_store(config.root, broker_settings(config), shutdown=False)
 
     require_everything_written(view, written)
     require_consistent(view)

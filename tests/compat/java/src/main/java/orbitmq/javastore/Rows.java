@@ -32,6 +32,10 @@ final class Rows implements AutoCloseable {
             SerializerFeature.DisableCircularReferenceDetect));
     }
 
+    void flush() {
+        out.flush();
+    }
+
     @Override
     public void close() {
         out.flush();

@@ -1,8 +1,11 @@
 package orbitmq.javastore;
 
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.util.ArrayList;
@@ -27,8 +30,9 @@ import org.apache.rocketmq.store.queue.CqUnit;
 import org.apache.rocketmq.store.queue.ReferredIterator;
 
 /**
- * StoreReader DIR key=value...: opens a store as a broker would and tells everything it finds, as JSON lines.
+ * StoreReader: opens one store after the other as a broker would and tells everything it finds, as JSON lines.
  *
+ * <p>Each line of standard input names a store: DIR, then key=value..., separated by tabs. Its rows:
  * <pre>
  * opened   load, and the log's ends before the services start and after dispatch has caught up
  * record   every record of the log, walked with RocketMQ's own check (CRC included), fields decoded
@@ -37,10 +41,12 @@ import org.apache.rocketmq.store.queue.ReferredIterator;
  * get      every message of a queue, in order, as getMessage returned it: [queue offset, log offset, SHA-256]
  * query    for every (topic, key) that occurs in a record: the log offsets that a key query returns
  * closed   the clean shutdown has ended
+ * failed   the program met an exception; end has its stack
+ * end      the last row: what the store's threads wrote to their error log
  * </pre>
  *
  * Opening changes the directory (recovery, abort, checkpoint). A clean shutdown takes RocketMQ about three
- * seconds; the setting shutdown=false leaves it out.
+ * seconds; with shutdown=false nobody waits for it.
  */
 public final class StoreReader {
     private final OpenStore opened;
@@ -55,14 +61,35 @@ public final class StoreReader {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Map<String, String> settings = OpenStore.settings(arguments, 1);
-        boolean shutdown = !"false".equals(settings.remove("shutdown"));
-        try (Rows rows = new Rows()) {
-            OpenStore opened = new OpenStore(Path.of(arguments[0]), settings);
-            new StoreReader(opened, rows).tellAll(shutdown);
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        Rows rows = new Rows();
+        ErrorsByGroup errors = ErrorsByGroup.install();
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String[] words = line.split("\t");
+            // The threads that a store starts belong to the group of the thread that opens it.
+            ThreadGroup group = new ThreadGroup(words[0]);
+            Thread reader = new Thread(group, () -> read(words, rows));
+            reader.start();
+            reader.join();
+            Map<String, Object> end = Rows.row("end");
+            end.put("errors", errors.of(group));
+            rows.write(end);
+            rows.flush();
         }
-        // Some of the store's threads are not daemons and outlive even a shutdown.
+        // Some of the stores' threads are not daemons and outlive even a shutdown.
         Runtime.getRuntime().halt(0);
+    }
+
+    private static void read(String[] words, Rows rows) {
+        try {
+            Map<String, String> settings = OpenStore.settings(words, 1);
+            boolean shutdown = !"false".equals(settings.remove("shutdown"));
+            OpenStore opened = new OpenStore(Path.of(words[0]), settings);
+            new StoreReader(opened, rows).tellAll(shutdown);
+        } catch (Throwable error) {
+            error.printStackTrace();
+            rows.write(Rows.row("failed"));
+        }
     }
 
     private void tellAll(boolean shutdown) throws Exception {
@@ -82,6 +109,8 @@ public final class StoreReader {
         if (shutdown) {
             store.shutdown();
             rows.write(Rows.row("closed"));
+        } else {
+            new Thread(store::shutdown).start();
         }
     }
 
