@@ -3,6 +3,7 @@
 import pickle
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +86,12 @@ class InProcessSpark:
 
     defaultParallelism = 2  # noqa: N815  (Spark's name)
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path | None = None) -> None:
         self.sparkContext = self
+        self._directory = directory or Path.cwd()  # where tasks run
 
     def parallelize(self, tasks: Iterable[Any], slices: int) -> "_Tasks":
-        return _Tasks(list(tasks))
+        return _Tasks(list(tasks), self._directory)
 
     def accumulator(self, value: int) -> "_Sum":
         return _Sum(value)
@@ -104,18 +106,25 @@ class _Sum:
 
 
 class _Tasks:
-    def __init__(self, tasks: list[Any], work: Callable[..., Iterator[Any]] | None = None) -> None:
+    def __init__(
+        self,
+        tasks: list[Any],
+        directory: Path,
+        work: Callable[..., Iterator[Any]] | None = None,
+    ) -> None:
         self._tasks = tasks
+        self._directory = directory
         self._work = work
 
     def mapPartitionsWithIndex(self, work: Callable[..., Iterator[Any]]) -> "_Tasks":
-        return _Tasks(self._tasks, work)
+        return _Tasks(self._tasks, self._directory, work)
 
     def collect(self) -> list[Any]:
         found: list[Any] = []
-        for number, task in enumerate(self._tasks):
-            work = pickle.loads(cloudpickle.dumps(self._work))
-            found += pickle.loads(pickle.dumps(list(work(number, iter([task])))))
+        with chdir(self._directory):
+            for number, task in enumerate(self._tasks):
+                work = pickle.loads(cloudpickle.dumps(self._work))
+                found += pickle.loads(pickle.dumps(list(work(number, iter([task])))))
         return found
 
 

@@ -47,6 +47,7 @@ from typing import Any, Final
 
 from orbitmq.errors import ConfigError
 from orbitmq.settings import read_settings
+from orbitmq.spark.shared_paths import absolute_settings, absolute_text
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
 
 OFFSET_MAX: Final = 2**63 - 1
@@ -126,13 +127,13 @@ class ReadOptions:
 
     @property
     def store_path(self) -> Path:
-        """The store directory; `file:` in front of it is Spark's way to say that it is a local one."""
-        return Path(re.sub(r"^file:(//)?", "", self.path))
+        """The store directory."""
+        return Path(self.path)
 
     @property
     def settings(self) -> Mapping[str, str] | None:
         """The broker's settings, if a file with them was named."""
-        return read_settings(Path(self.config)) if self.config else None
+        return absolute_settings(read_settings(Path(self.config))) if self.config else None
 
 
 _Parser = Callable[[str, str, int], Any]
@@ -147,6 +148,10 @@ class _Option:
 
 def _text(_name: str, text: str, _now_ms: int) -> str:
     return text
+
+
+def _path(_name: str, text: str, _now_ms: int) -> str:
+    return absolute_text(text)
 
 
 def _list(name: str, text: str, _now_ms: int) -> tuple[str, ...]:
@@ -210,9 +215,9 @@ parse_time: Final = _time
 _OPTIONS: Final = tuple(
     _Option(name, field, parse)
     for name, field, parse in (
-        ("path", "path", _text),
+        ("path", "path", _path),
         ("namesrv", "namesrv", _text),
-        ("config", "config", _text),
+        ("config", "config", _path),
         ("topics", "topics", _list),
         ("tags", "tags", _list),
         ("keys", "keys", _list),
@@ -230,7 +235,7 @@ _OPTIONS: Final = tuple(
         ("checkCrc", "check_crc", _flag),
         ("splitBytes", "split_bytes", _size),
         ("pushdown", "pushdown", _flag),
-        ("metricsPath", "metrics_path", _text),
+        ("metricsPath", "metrics_path", _path),
         ("startingOffsets", "starting_offsets", _text),
         ("maxRowsPerTrigger", "max_rows_per_trigger", _limit),
         ("maxBytesPerTrigger", "max_bytes_per_trigger", _size),

@@ -4,11 +4,15 @@ import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
-from orbitmq.errors import io_error
 from orbitmq.format.columns import Bytes
+from orbitmq.spark.shared_paths import open_error
+from orbitmq.units import KiB
+
+ZEROS_BYTES: Final = 256 * KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,22 @@ class Segment:
         return min(end, length)
 
 
+def written_end(data: Bytes, end: int) -> int:
+    """Return a position behind which all bytes up to `end` are zero, close behind the last other one.
+
+    A file system can call zeros data (a copy, a segment whose pages were written ahead): they are looked
+    at, from the back, at the speed of memory. No task is then made for them, and no progress counts them.
+    """
+    while end > 0:
+        start = max(0, (end - 1) // ZEROS_BYTES * ZEROS_BYTES)
+        if data[start:end].any():
+            return end
+        end = start
+    return 0
+
+
 def open_segment(path: str, base_offset: int) -> Segment:
-    """Map a segment. StoreIOError or NoPermissionError: it cannot be read."""
+    """Map a segment. StoreError: it cannot be read, or this machine does not have it."""
     try:
         with Path(path).open("rb") as file:
             length = os.fstat(file.fileno()).st_size
@@ -43,5 +61,5 @@ def open_segment(path: str, base_offset: int) -> Segment:
                 return Segment(path, base_offset, np.zeros(0, dtype=np.uint8))
             mapped = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)
     except OSError as cause:
-        raise io_error(path, "map", cause) from cause
+        raise open_error(path, "map", cause) from cause
     return Segment(path, base_offset, np.frombuffer(mapped, dtype=np.uint8))

@@ -22,7 +22,8 @@ from orbitmq.format import checkpoint as checkpoint_format
 from orbitmq.format.columns import Bytes, ScanOptions, Stop
 from orbitmq.format.kernels import Kernels, compiled, plain
 from orbitmq.format.record import store_ms_at
-from orbitmq.spark.segment import Segment, open_segment
+from orbitmq.spark.segment import Segment, open_segment, written_end
+from orbitmq.store.recovery.log_view import SegmentView
 from orbitmq.units import MiB
 
 SPLIT_BYTES: Final = 64 * MiB
@@ -104,6 +105,11 @@ def cut(
             for here, there in itertools.pairwise(cuts)
         ]
     return splits
+
+
+def written_length(segment: SegmentView) -> int:
+    """Return about how much of a segment was ever written to: what was allocated ahead does not count."""
+    return written_end(segment.data, min(segment.data_end(), len(segment.data)))
 
 
 def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None = None) -> int:

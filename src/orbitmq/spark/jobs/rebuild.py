@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +41,8 @@ from orbitmq.spark.jobs.rebuild_scan import Scan
 from orbitmq.spark.jobs.rebuild_state import load_rebuilt
 from orbitmq.spark.jobs.shield import uninterrupted
 from orbitmq.spark.progress import JobProgress
-from orbitmq.spark.splits import LogPlan, Split, cut
+from orbitmq.spark.shared_paths import absolute_settings
+from orbitmq.spark.splits import LogPlan, Split, cut, written_length
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.check_facts import is_open_elsewhere
 from orbitmq.store.offline.exchange import WorkFiles
@@ -71,7 +73,8 @@ def rebuild(
     JobFailedError: Spark could not do it; the store is as before.
     """
     options = options or RebuildOptions()
-    config = config_of(root, settings)
+    options = replace(options, to=options.to.absolute() if options.to is not None else None)
+    config = config_of(root.absolute(), absolute_settings(settings))
     disk, clock = disk or Disk(), clock or SystemClock()
     _require_target(config, options)
     with (
@@ -197,7 +200,7 @@ class _Rebuild:
 
     def _splits(self, log: LogView) -> list[Split]:
         """Cut what was ever written; where the log ends shows when it is read."""
-        written = [(segment, segment.data_end()) for segment in log.segments]
+        written = [(segment, written_length(segment)) for segment in log.segments]
         while written and not written[-1][1]:
             written.pop()
         if not written:
@@ -206,8 +209,9 @@ class _Rebuild:
         files = tuple(
             SegmentFile(segment.base_offset, segment.path, segment.length) for segment, _ in written
         )
-        plan = LogPlan(self._layout, files, log.min_offset, last.base_offset + length)
-        return cut(plan, self._options.split_bytes)
+        # The last record may end in zeros: it reaches behind what the splits are cut from.
+        plan = LogPlan(self._layout, files, log.min_offset, last.base_offset + last.data_end())
+        return cut(plan, self._options.split_bytes, end=last.base_offset + length)
 
     def _grouped(self, splits: list[Split]) -> list[list[Split]]:
         """Put splits together: handing out a task takes half as long as scanning a split.

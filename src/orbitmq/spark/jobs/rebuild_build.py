@@ -28,6 +28,7 @@ from orbitmq.spark.jobs.rebuild_plan import (
     ext_units_per_file,
 )
 from orbitmq.spark.progress import StageCounter
+from orbitmq.spark.shared_paths import require_seen
 from orbitmq.store.index.index_files import Items
 from orbitmq.store.index.index_maps import IndexMaps
 from orbitmq.store.index.index_open import OpenIndex
@@ -54,6 +55,7 @@ class Build:
     def __call__(self, number: int, tasks: Iterator[BuildTask]) -> Iterator[Finished]:
         if self.hook is not None:
             self.hook("build", number)
+        require_seen(self.files.directory)
         for task in tasks:
             yield from _Builder(task, self.layout, self.files, self.counter).run()
 

@@ -9,6 +9,7 @@ from orbitmq.spark.jobs.pack import PackOptions, pack_split
 from orbitmq.spark.jobs.parts import SplitFacts, facts_of, write_part
 from orbitmq.spark.jobs.rebuild_build import Hook
 from orbitmq.spark.progress import StageCounter
+from orbitmq.spark.shared_paths import require_seen
 from orbitmq.spark.splits import Split
 
 
@@ -29,6 +30,8 @@ class Scan:
     def __call__(self, number: int, groups: Iterator[list[Split]]) -> Iterator[SplitFacts]:
         if self.hook is not None:
             self.hook("scan", number)
+        if self.with_units or self.with_items:
+            require_seen(self.files.directory)
         for splits in groups:
             yield from map(self.scan, splits)
 

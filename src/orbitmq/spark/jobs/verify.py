@@ -19,7 +19,7 @@ from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.finding_schema import FINDING_SCHEMA
 from orbitmq.spark.jobs.verify_context import VerifyContext
-from orbitmq.spark.jobs.verify_index import IndexFileResult, look_at_index_file
+from orbitmq.spark.jobs.verify_index import IndexFileResult, look_at_index_file, used_bytes
 from orbitmq.spark.jobs.verify_queues import (
     QueueOrderKey,
     QueueResult,
@@ -29,6 +29,7 @@ from orbitmq.spark.jobs.verify_queues import (
 )
 from orbitmq.spark.jobs.verify_scan import Scanned, Stretch, StretchRow, scan_split
 from orbitmq.spark.jobs.verify_store import StoreVerification
+from orbitmq.spark.shared_paths import absolute_settings, require_seen
 from orbitmq.spark.splits import SPLIT_BYTES, Split
 from orbitmq.store.offline.check import CheckReport
 from orbitmq.store.offline.check_basis import look_at
@@ -80,7 +81,7 @@ def verify(
     StoreError: this is no store, or one that cannot be read with these settings.
     """
     with clear_errors("verify"):
-        basis = look_at(root, settings)
+        basis = look_at(root.absolute(), absolute_settings(settings))
         tasks = SparkTasks(spark, progress)
         try:
             with open_log(basis.layout, Disk(), missing_allowed=True) as log:
@@ -115,15 +116,17 @@ class SparkTasks:
     def look_at_index(
         self, paths: Sequence[Path], context: VerifyContext
     ) -> Sequence[IndexFileResult]:
-        file_bytes = context.layout.index_file_bytes
-        count = self._counter("index", file_bytes * len(paths))
+        layout = context.layout
+        total = sum(used_bytes(path, layout) for path in paths)
+        count = self._counter("index", total)
 
         def look(path: Path) -> IndexFileResult:
+            require_seen(layout.root)
             result = look_at_index_file(path, context)
-            count(file_bytes, 0)
+            count(used_bytes(path, layout), 0)
             return result
 
-        slices = self._slices(len(paths), file_bytes * len(paths))
+        slices = self._slices(len(paths), total)
         return self._context.parallelize(paths, slices).map(look).collect()
 
     def scan(
@@ -136,6 +139,7 @@ class SparkTasks:
         count = self._counter("rest of the log" if exact else "log", log_bytes)
 
         def scan(parts: Iterable[Split]) -> Iterator[Scanned]:
+            require_seen(shared.value.layout.root)
             for split in parts:
                 for item in scan_split(split, shared.value, exact=exact):
                     if isinstance(item, Stretch):
@@ -167,6 +171,7 @@ class SparkTasks:
                     yield item.row.order, item.row
 
         def compare(keyed: Iterable[tuple[QueueOrderKey, QueueRow]]) -> Iterator[QueueResult]:
+            require_seen(shared.value.layout.root)
             yield compare_queues(_rows(keyed, count), shared.value, log_end)
 
         cores = self._context.defaultParallelism

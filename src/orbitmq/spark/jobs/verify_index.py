@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from orbitmq.errors import FormatError
+from orbitmq.files.layout import StoreLayout
+from orbitmq.format.index_file import HEADER_BYTES, decode_header, entry_position
 from orbitmq.format.kernels import compiled
 from orbitmq.spark.jobs.verify_context import IndexFileFacts, VerifyContext
 from orbitmq.store.offline.findings import Findings
@@ -15,6 +18,17 @@ class IndexFileResult(NamedTuple):
 
     facts: IndexFileFacts | None
     findings: Findings
+
+
+def used_bytes(path: Path, layout: StoreLayout) -> int:
+    """Return how much of an index file there is to read: header, slots, and the entries that it has."""
+    try:
+        with path.open("rb") as file:
+            header = decode_header(file.read(HEADER_BYTES))
+    except (OSError, FormatError):
+        return 0
+    end = entry_position(header.next_item, layout.index_slots)
+    return min(max(end, 0), layout.index_file_bytes)
 
 
 def look_at_index_file(path: Path, context: VerifyContext) -> IndexFileResult:

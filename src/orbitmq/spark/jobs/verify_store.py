@@ -20,7 +20,7 @@ from orbitmq.spark.jobs.verify_index import IndexFileResult
 from orbitmq.spark.jobs.verify_queues import QueueResult, QueueRow, file_rows, skipped_rows
 from orbitmq.spark.jobs.verify_scan import Stretch
 from orbitmq.spark.jobs.verify_walk import ReadRanges, StretchChunk, StretchReader
-from orbitmq.spark.splits import SPLIT_BYTES, Split, find_end
+from orbitmq.spark.splits import SPLIT_BYTES, Split, find_end, written_length
 from orbitmq.store.dispatch import Chunk
 from orbitmq.store.offline.check import CheckReport
 from orbitmq.store.offline.check_basis import CheckBasis
@@ -201,7 +201,7 @@ def cut_view(log: LogView, split_bytes: int) -> list[Split]:
             segment.base_offset,
             segment.base_offset + min(segment.length, len(segment.data)),
         )
-        end = min(segment.data_end(), len(segment.data))
+        end = written_length(segment)
         count = max(1, round(end / split_bytes)) if end else 0
         cuts = [base + end * number // count for number in range(count + 1)] if count else []
         splits += [

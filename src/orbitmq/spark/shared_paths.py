@@ -1,0 +1,62 @@
+"""Paths that travel: made absolute on the driver, looked for on the machine of a task.
+
+Executors have working directories of their own, and may be other machines. A path that the driver has looked
+at names the same files there, or the job must say so: nothing of a store that is not there may count as read.
+"""
+
+import errno
+import os
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark import TaskContext
+
+from orbitmq.errors import StoreError, StoreIOError, io_error
+
+SAME_PATH: Final = (
+    "The store must lie at the same path on all machines; or read it through the brokers"
+    " (option namesrv)."
+)
+_LOG_PATHS: Final = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+_GONE: Final = (errno.ENOENT, errno.ENOTDIR)
+
+
+def absolute_text(text: str) -> str:
+    """Return a path as every process understands it; `file:` is Spark's way to say that it is local."""
+    local = re.sub(r"^file:(//)?", "", text)
+    return local if not local or "://" in local else str(Path(local).absolute())
+
+
+def absolute_settings(settings: Mapping[str, str] | None) -> dict[str, str]:
+    """Return RocketMQ's settings with the directories of the log made absolute."""
+    given = dict(settings or {})
+    for key in _LOG_PATHS:
+        if key in given:
+            parts = (part.strip() for part in given[key].split(","))
+            given[key] = ",".join(str(Path(part).absolute()) for part in parts if part)
+    return given
+
+
+def open_error(path: str, operation: str, cause: OSError) -> StoreError:
+    """Return the error for a file that cannot be opened; in a task, whether this machine is the reason."""
+    if cause.errno not in _GONE or TaskContext.get() is None:
+        return io_error(path, operation, cause)
+    directory = os.path.dirname(path)  # noqa: PTH120  (a text stays one)
+    if not os.path.isdir(directory):  # noqa: PTH112
+        return _unseen(directory)
+    step = "It was deleted since the job began, or another directory lies there on that machine."
+    return StoreIOError(path, f"{operation} on {platform.node()}", cause, step)
+
+
+def require_seen(directory: str | Path) -> None:
+    """Raise StoreError in a task whose machine does not have this directory of the driver's."""
+    if TaskContext.get() is not None and not os.path.isdir(directory):  # noqa: PTH112
+        raise _unseen(str(directory))
+
+
+def _unseen(directory: str) -> StoreError:
+    what = f"the executor on {platform.node()} does not see this directory, which the driver sees"
+    return StoreError(directory, what, SAME_PATH)
