@@ -1,5 +1,7 @@
 """Parts of a store put together without the store, for tests of one part."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from orbitmq.clock import Clock
@@ -18,6 +20,14 @@ from orbitmq.store.statistics import Counters
 from orbitmq.testing.fake_clock import FakeClock
 
 SMALL_SEGMENT = 4096
+
+
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.001)
 
 
 def simple_topics(_topic: str) -> QueueType:

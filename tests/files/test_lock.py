@@ -61,7 +61,7 @@ def test_a_store_held_by_another_process_names_that_process(tmp_path: Path) -> N
         StoreLock(Disk(), path).acquire()
 
     holder.kill()
-    holder.wait()
+    holder.wait(20)
     holder.stdin.close()
     holder.stdout.close()
     StoreLock(Disk(), path).acquire().release()

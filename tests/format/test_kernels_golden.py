@@ -18,6 +18,8 @@ from orbitmq.format.columns import Mark, ScanOptions, Stop, as_bytes_array
 from orbitmq.format.kernels import Kernels
 from orbitmq.message import Host
 
+UNWRITTEN = {"crashed": 0}
+
 INDEX_SLOTS, INDEX_ITEMS = 500, 400
 
 
@@ -137,7 +139,7 @@ def test_index_files_built_from_the_log_equal_those_of_the_broker(
         built, state, used = _build_index_file(kernels, items, state, content)
         items = items[used:]
         assert built == content
-    assert len(items) == 0 or store == "crashed"
+    assert len(items) == UNWRITTEN.get(store, 0)
 
 
 def _skip_deleted_records(files: list[bytes], first_offset: int) -> tuple[int, np.ndarray]:

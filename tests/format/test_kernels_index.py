@@ -131,7 +131,7 @@ def test_the_header_after_no_one_and_more_inserts(kernels: Kernels) -> None:
     assert file.state.tolist() == [5000, 5000, 100, 100, 1, 2]
     assert file.insert((200, 7000, 3), (300, 9000, 4), (400, 9500, 11)) == 3
     assert file.state.tolist() == [5000, 9500, 100, 400, 2, 5]
-    assert file.slots[3], file.slots[4] == (2, 4)
+    assert (file.slots[3], file.slots[4]) == (2, 4)
 
 
 @pytest.mark.feature("F37")

@@ -274,10 +274,10 @@ def test_writes_are_refused_above_90_and_resume_at_85(make_case):
 
     assert status_at(0.90) is AppendStatus.PUT_OK
     assert status_at(0.91) is AppendStatus.SERVICE_NOT_AVAILABLE
+    assert "diskSpaceWarningLevelRatio" in case.parts.flags.refusal()
     assert status_at(0.86) is AppendStatus.SERVICE_NOT_AVAILABLE
     assert status_at(0.85) is AppendStatus.PUT_OK
     assert status_at(0.86) is AppendStatus.PUT_OK
-    assert "disk" in case.parts.flags.refusal() or case.parts.flags.writable
 
 
 def test_configured_ratios_above_the_bounds_have_no_effect():

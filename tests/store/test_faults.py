@@ -21,6 +21,7 @@ from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.testing.fake_disk import FaultyDisk
+from store_parts import until
 
 SEGMENT = 16 * 1024
 
@@ -63,12 +64,10 @@ def test_no_space_for_the_next_segment(config):
     with MessageStore.open(config, disk=disk, background=False) as store:
         store.append(make_request(0, keys="k0"))
         fault = disk.fail("allocate", "*/commitlog/*", errno.ENOSPC, times=None)
-        stored = 1
-        while True:
+        for stored in range(1, SEGMENT):
             result = store.append(make_request(stored, keys=f"k{stored}"))
             if not result.status.stored:
                 break
-            stored += 1
             store.tick()
 
         assert result.status is AppendStatus.CREATE_MAPPED_FILE_FAILED
@@ -125,8 +124,8 @@ def test_a_failed_sync_in_a_background_thread_is_noticed_by_the_next_append(tmp_
     store = MessageStore.open(config, disk=disk)
     store.append(make_request(0))
     disk.fail("sync_data", "*/commitlog/*", errno.EIO, times=None)
-    while (result := store.append(make_request(0))).status.stored:
-        pass
+    until(lambda: not store.append(make_request(0)).status.stored)
+    result = store.append(make_request(0))
 
     assert result.status is AppendStatus.SERVICE_NOT_AVAILABLE
     assert "sync failed" in result.reason

@@ -40,7 +40,9 @@ def test_rounds_come_at_each_interval():
     service.start()
 
     for expected in (1, 2, 3):
-        while not rounds.done.acquire(timeout=0.01):
+        for _ in range(3000):
+            if rounds.done.acquire(timeout=0.01):
+                break
             clock.advance(100)  # until the thread has begun to wait and sees the time pass
         assert rounds.count == expected
     service.stop()

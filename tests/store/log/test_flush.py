@@ -12,7 +12,7 @@ from orbitmq.store.log.flush import AsyncFlush, CommitRounds, GroupCommit, PageS
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.testing.fake_disk import FaultyDisk, ForwardingDisk
-from store_parts import LogParts, small_config
+from store_parts import LogParts, small_config, until
 
 SEGMENT = 256 * 1024
 PAGE = 4096
@@ -198,11 +198,10 @@ def test_many_appends_share_one_sync(parts, disk):
     followers = [threading.Thread(target=put, args=(n,)) for n in range(1, 9)]
     for follower in followers:
         follower.start()
-    while len(group._arriving) < 8:
-        pass
+    until(lambda: len(group._arriving) == 8)
     disk.go_on.set()
     for thread in (leader, *followers):
-        thread.join()
+        thread.join(20)
 
     assert answers == [AppendStatus.PUT_OK] * 9
     assert disk.syncs == 2  # one for the leader, one for the eight that came meanwhile
@@ -224,14 +223,13 @@ def test_a_stuck_disk_gives_a_flush_timeout(parts, disk):
     assert disk.started.wait(20)
     follower = threading.Thread(target=put, args=("follower",))
     follower.start()
-    while not group._arriving:
-        pass
+    until(lambda: group._arriving)
     clock.advance(5_001)
-    follower.join()  # it does not wait for the disk any longer
+    follower.join(20)  # it does not wait for the disk any longer
     assert answers["follower"][0] is AppendStatus.FLUSH_DISK_TIMEOUT
     assert "syncFlushTimeout" in answers["follower"][1]
     disk.go_on.set()
-    leader.join()
+    leader.join(20)
 
     assert answers["leader"][0] is AppendStatus.FLUSH_DISK_TIMEOUT
     result = parts.log.append_one(make_request(1))

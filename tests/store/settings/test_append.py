@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from conf_store import ConfStore, wires
+from orbitmq.format.client_batch import ClientMessage, encode_client_batch
 from orbitmq.format.property_crc import property_crc_matches
 from orbitmq.message import AppendRequest, AppendStatus
 from orbitmq.testing.builders import HOST_V4, LONG_TOPIC, delayed_request, make_request
@@ -43,12 +44,33 @@ def test_a_long_topic_needs_the_second_version_of_records(tmp_path, given, statu
     ("given", "has_crc"), [({}, False), ({"enabledAppendPropCRC": True}, True)]
 )
 def test_records_end_with_a_crc_if_that_is_switched_on(tmp_path, given, has_crc):
+    open_end = AppendRequest("T", 0, b"x", properties=b"KEYS\x01k", born_host=HOST_V4)
+    batch = AppendRequest("T", 0, encode_client_batch([ClientMessage(b"x", b"", 0)] * 2))
     with ConfStore(tmp_path, given) as case:
-        for result in case.append(make_request(0, queue_id=0), make_request(1, queue_id=0)):
+        results = case.append(make_request(0, queue_id=0), make_request(1, queue_id=0), open_end)
+        results += case.store.append_many([make_request(2, queue_id=0)])
+        results += case.store.append_client_batch(batch)
+
+        for result in results:
             record = case.store.record_at(result.log_offset)
             assert ("__CRC32#" in record.property_map) is has_crc
-            if has_crc:
-                assert property_crc_matches(case.store.record_bytes(result.log_offset))
+            matches = has_crc and property_crc_matches(case.store.record_bytes(result.log_offset))
+            assert matches is has_crc
+        assert case.store.record_at(results[2].log_offset).keys == ["k"]
+
+
+@wires("enabledAppendPropCRC")
+@pytest.mark.parametrize(
+    ("given", "room"), [({}, 32_767), ({"enabledAppendPropCRC": True}, 32_747)]
+)
+def test_a_crc_takes_its_room_from_the_properties(tmp_path, given, room):
+    with ConfStore(tmp_path, given) as case:
+        statuses = []
+        for size in (room, room + 1):
+            properties = b"K\x01" + b"v" * (size - 3) + b"\x02"
+            statuses.append(case.store.append(AppendRequest("T", 0, b"x", properties)).status)
+
+        assert statuses == [AppendStatus.PUT_OK, AppendStatus.PROPERTIES_SIZE_EXCEEDED]
 
 
 @wires("messageDelayLevel")

@@ -63,7 +63,7 @@ def test_keys_are_indexed_unless_that_is_switched_off(tmp_path, given, indexed):
         assert len(case.store.query("TopicTest", "k")) == indexed
 
 
-@wires("storePathCommitLog")
+@wires("storePathCommitLog", "mappedFileSizeCommitLog")
 def test_segments_take_turns_over_several_disks(tmp_path):
     disks = [tmp_path / "disk0", tmp_path / "disk1"]
     with ConfStore(tmp_path, {"storePathCommitLog": ",".join(map(str, disks))}) as case:

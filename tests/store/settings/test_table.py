@@ -116,6 +116,13 @@ def test_all_defaults_are_rocketmqs(tmp_path):
     assert set(DEFAULTS) <= STORE_KEYS
 
 
+def test_the_path_of_the_log_is_told_as_it_was_given(tmp_path):
+    config = broker_conf(tmp_path, {"storePathCommitLog": "/a, /b"})
+
+    assert config.commit_log_paths == (Path("/a"), Path("/b"))
+    assert config.properties()["storePathCommitLog"] == "/a,/b"
+
+
 def test_without_a_path_a_store_lies_where_rocketmqs_would(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
 
