@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from conf_store import ConfStore, request_of
 from orbitmq.errors import (
     NoPermissionError,
     NoSpaceError,
@@ -114,6 +115,26 @@ def test_a_failed_sync_of_the_log_stops_appends_and_leaves_the_abort_file(config
     require_helpful(raised.value)
     assert config.layout().abort.exists()
     require_whole(config, 30)  # the page cache had them
+
+
+def test_a_segment_whose_end_cannot_be_written_stops_the_appends_and_leaves_no_segment(tmp_path):
+    given = {"flushDiskType": "SYNC_FLUSH"}
+    case = ConfStore(tmp_path, given)
+    case.append(request_of(40 * 1024))
+    case.disk.fail("write_at", "*/commitlog/00000000000000000000")
+
+    refused = case.store.append(request_of(40 * 1024))
+    again = case.store.append(request_of(200))
+
+    assert {refused.status, again.status} == {AppendStatus.SERVICE_NOT_AVAILABLE}
+    assert "could not be written" in refused.reason
+    assert "00000000000000000000: write failed" in again.reason
+    assert case.store.max_log_offset == 40 * 1024
+    with pytest.raises(StoreFailedError):
+        case.store.close()
+    assert list(case.files("commitlog")) == ["commitlog/00000000000000000000"]
+    with ConfStore(tmp_path, given) as case:
+        assert case.append(request_of(40 * 1024))[0].log_offset == 64 * 1024
 
 
 def test_a_failed_sync_in_a_background_thread_is_noticed_by_the_next_append(tmp_path):

@@ -87,14 +87,17 @@ class WriteHead:
 
         After a failure nothing more may be written: the queues have counted these records already.
         """
+        self._write_by_file(records)
+        self.advance(len(records))
+
+    def _write_by_file(self, data: bytes | bytearray | memoryview) -> None:
         assert self.segment is not None
         try:
-            self.segment.write(self.position, records)
+            self.segment.write(self.position, data)
         except StoreError as error:
             if self._on_failure is not None:
                 self._on_failure(error)
             raise
-        self.advance(len(records))
 
     def advance(self, size: int) -> None:
         """Count bytes that were written at the write position."""
@@ -127,7 +130,8 @@ class WriteHead:
     def make_room(self, size: int) -> AppendResult | None:
         """Make sure that so many bytes fit, in a new segment if need be.
 
-        A refusal if there is none; then nothing has changed.
+        A refusal if there is none; then nothing has changed. StoreError: the end of the full one could
+        not be written, and nothing more may be.
         """
         segment, segment_bytes = self.segment, self._segments.segment_bytes
         if segment is not None and self.position + size <= segment.size - BLANK_BYTES:
@@ -146,8 +150,12 @@ class WriteHead:
             return refuse(AppendStatus.CREATE_MAPPED_FILE_FAILED, str(error))
         if self._pool is not None:
             fresh.buffer = self._pool.borrow()
-        # Only now: without a next segment a smaller message may still fit into this one.
-        self._seal()
+        try:
+            # Only now: without a next segment a smaller message may still fit into this one.
+            self._seal()
+        except StoreError:
+            self._allocator.give_back(fresh)
+            raise
         self._segments.add(fresh)
         self._use(fresh)
         self._allocator.request_after(fresh.base_offset)
@@ -176,7 +184,7 @@ class WriteHead:
         if segment is None or target is None:
             return
         if self.by_file:
-            segment.write(position, PREFIX.pack(segment.size - position, BLANK_MAGIC))
+            self._write_by_file(PREFIX.pack(segment.size - position, BLANK_MAGIC))
         else:
             PREFIX.pack_into(target, position, segment.size - position, BLANK_MAGIC)
         segment.data_end = position + BLANK_BYTES
