@@ -62,6 +62,25 @@ def test_waking_brings_a_round_at_once():
     assert rounds.count == 2
 
 
+def test_a_call_during_a_round_brings_another_round():
+    rounds = Rounds()
+    service = rounds.service(SystemClock(), 600_000)
+
+    def act() -> None:
+        rounds()
+        if rounds.count < 3:
+            service.wake()
+
+    service._act = act
+    service.start()
+
+    service.wake()
+
+    for _ in range(3):
+        rounds.wait()
+    service.stop()
+
+
 def test_an_error_of_the_store_does_not_end_the_rounds(caplog):
     rounds = Rounds()
     rounds.error = StoreError("somewhere", "it failed", "Look.")

@@ -1,10 +1,12 @@
 """What recovery checks, who dispatches, and where records say they were stored, as a broker.conf says."""
 
+import shutil
+
 import pytest
 
 from conf_store import ConfStore, wires
 from orbitmq.message import Host
-from orbitmq.testing.builders import make_request
+from orbitmq.testing.builders import delayed_request, make_request
 
 FIRST = "commitlog/00000000000000000000"
 
@@ -50,6 +52,19 @@ def test_recovery_compares_whole_records_with_their_crc_if_that_is_switched_on(
     with ConfStore(tmp_path, {**with_crc, **given}) as case:
         end = last.log_offset + last.size if kept else last.log_offset
         assert case.store.max_log_offset == end
+
+
+@wires("messageDelayLevel")
+def test_recovery_makes_units_of_delayed_messages_with_the_same_delays(tmp_path):
+    given = {"messageDelayLevel": "1s 7s 1m"}
+    with ConfStore(tmp_path, given) as case:
+        (stored,) = case.append(delayed_request(0, "T", level=2))
+    lose_the_account_of_the_last_stop(case)
+    shutil.rmtree(case.root / "consumequeue")
+
+    with ConfStore(tmp_path, given) as case:
+        (unit,) = case.store.units("SCHEDULE_TOPIC_XXXX", 1, 0, 1)
+        assert unit.tag_hash == stored.store_ms + 7_000
 
 
 @wires("dispatch")
