@@ -1,5 +1,6 @@
 """Flush, commit and queue flush as a broker.conf says, by a fake clock."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,6 +11,8 @@ from orbitmq.format.checkpoint import decode as decode_checkpoint
 from orbitmq.message import AppendStatus
 from orbitmq.store.service import Service
 from orbitmq.testing.builders import make_request
+from orbitmq.testing.fake_clock import FakeClock
+from store_parts import until
 
 PAGE = 4096
 FIRST = "commitlog/00000000000000000000"
@@ -142,6 +145,58 @@ def test_a_sync_that_takes_too_long_is_told(tmp_path, monkeypatch, given, sync_m
         assert case.store.append(make_request(1)).status is status
 
 
+# The threads, which do the same as `tick`
+
+
+class WatchedClock(FakeClock):
+    """A clock that remembers for how long each thread wants to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.intervals: dict[str, float] = {}
+
+    def wait(self, event: threading.Event, milliseconds: float) -> bool:
+        self.intervals[threading.current_thread().name] = milliseconds
+        return super().wait(event, milliseconds)
+
+
+@wires("flushIntervalCommitLog", "commitIntervalCommitLog", "flushIntervalConsumeQueue")
+@pytest.mark.feature("F32", "F65", "F66")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"flush": 500, "flush-queues": 250, "clean": 1000}),
+        ({"transientStorePoolEnable": True}, {"commit": 200}),
+        ({"transientStorePoolEnable": True, "commitIntervalCommitLog": 70}, {"commit": 70}),
+        ({"flushIntervalCommitLog": 300}, {"flush": 300}),
+        ({"flushIntervalConsumeQueue": 4000}, {"flush-queues": 1000}),
+    ],
+)
+def test_threads_wait_for_their_intervals(tmp_path, given, expected):
+    clock = WatchedClock()
+    with ConfStore(tmp_path, given, clock=clock, background=True):
+        threads = {f"orbitmq-{name}": interval_ms for name, interval_ms in expected.items()}
+        until(lambda: threads.keys() <= clock.intervals.keys())
+
+        assert {name: clock.intervals[name] for name in threads} == threads
+
+
+@pytest.mark.feature("F65")
+def test_the_flush_thread_syncs_when_its_interval_is_over(tmp_path):
+    clock = WatchedClock()
+    with ConfStore(tmp_path, clock=clock, background=True) as case:
+        until(lambda: "orbitmq-flush" in clock.intervals)
+        case.store.append(request_of(4 * PAGE))
+
+        def synced() -> bool:
+            clock.advance(100)
+            return case.store.flushed_offset == 4 * PAGE
+
+        until(synced)
+        (sync,) = [call for call in case.disk.seen("sync_data", FIRST) if call.length]
+        assert sync.at_ms >= 500
+
+
 @pytest.fixture
 def woken(monkeypatch) -> Callable[[], Counter[str]]:
     """The background services that were woken since the last look, by name."""
@@ -156,7 +211,12 @@ def woken(monkeypatch) -> Callable[[], Counter[str]]:
     return look
 
 
-@wires("flushCommitLogTimed", "wakeFlushWhenPutMessage", "wakeCommitWhenPutMessage")
+@wires(
+    "flushCommitLogTimed",
+    "wakeFlushWhenPutMessage",
+    "wakeCommitWhenPutMessage",
+    "transientStorePoolEnable",
+)
 @pytest.mark.feature("F65", "F66")
 @pytest.mark.parametrize(
     ("given", "expected"),
@@ -168,6 +228,14 @@ def woken(monkeypatch) -> Callable[[], Counter[str]]:
         ({"flushDiskType": "SYNC_FLUSH"}, {"flush": 1}),
         ({"transientStorePoolEnable": True}, {"commit": 1}),
         ({"transientStorePoolEnable": True, "wakeCommitWhenPutMessage": False}, {}),
+        (
+            {
+                "transientStorePoolEnable": True,
+                "flushCommitLogTimed": False,
+                "wakeFlushWhenPutMessage": True,
+            },
+            {"commit": 1},
+        ),
     ],
 )
 def test_an_append_wakes_the_threads_that_its_settings_name(tmp_path, woken, given, expected):
