@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.errors import NoPermissionError, NoSpaceError, StoreIOError, WrongFileError
+from orbitmq.errors import NoPermissionError, NoSpaceError, StoreError, StoreIOError, WrongFileError
 from orbitmq.files.disk import Disk, is_missing
 from orbitmq.units import MiB
 
@@ -105,6 +105,23 @@ def test_syncs_and_names_work_on_a_real_file_system(disk: Disk, tmp_path: Path) 
     disk.remove(path.with_name("other"))
     disk.remove_directory(path.parent)
     assert not path.parent.exists()
+
+
+@pytest.mark.feature("F56")
+def test_a_mapping_off_a_page_boundary_is_refused_with_what_to_ask_for(
+    disk: Disk, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(8192) + b"there")
+    fd = disk.open(path)
+
+    with pytest.raises(StoreError, match=r"offset 5000.*4096-byte page.*offset 4096 and skip") as e:
+        disk.map(path, fd, 100, writable=False, offset=5000)
+
+    assert e.value.path == path
+    with disk.map(path, fd, 5, writable=False, offset=8192) as mapping:
+        assert mapping[:] == b"there"
+    disk.close(path, fd)
 
 
 def test_a_missing_file_is_told_apart(disk: Disk, tmp_path: Path) -> None:

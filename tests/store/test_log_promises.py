@@ -2,8 +2,11 @@
 
 import itertools
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,6 +82,46 @@ def test_a_store_with_default_settings_goes_on_in_a_second_file_after_a_gibibyte
             assert len(case.store.record_at(results[number].log_offset).body) == len(body)
         one_more = case.store.append(request)
         assert one_more.log_offset == results[-1].log_offset + size
+
+
+SHOW_START = """
+import mmap, sys
+with open(sys.argv[1], "rb") as file:
+    mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    sys.stdout.buffer.write(mapping[:int(sys.argv[2])])
+"""
+
+
+def seen_by_another_process(path: Path, length: int) -> bytes:
+    command = [sys.executable, "-c", SHOW_START, str(path), str(length)]
+    return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.feature("F55")
+def test_another_process_that_maps_a_segment_sees_a_record_before_it_is_flushed(tmp_path):
+    with ConfStore(tmp_path) as case:
+        (stored,) = case.append(make_request(0))
+        segment = case.store._log.segments.first
+
+        seen = seen_by_another_process(segment.path, stored.size)
+
+        assert seen == bytes(case.store.record_bytes(stored.log_offset))
+        assert case.store.flushed_offset == 0
+
+
+@pytest.mark.feature("F55", "F60")
+def test_what_lies_in_private_memory_is_seen_by_nobody_until_it_is_committed(tmp_path):
+    with ConfStore(tmp_path, {"transientStorePoolEnable": True}) as case:
+        stored = case.store.append(make_request(0))
+        segment = case.store._log.segments.first
+        assert seen_by_another_process(segment.path, stored.size) == bytes(stored.size)
+        assert case.store.record_at(stored.log_offset) is None
+
+        case.clock.advance(200)
+        case.store.tick()
+
+        record = decode_record(seen_by_another_process(segment.path, stored.size))
+        assert record.body == make_request(0).body
 
 
 # Order

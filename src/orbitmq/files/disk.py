@@ -132,6 +132,8 @@ class Disk:
     def map(
         self, path: FilePath, fd: int, length: int, *, writable: bool, offset: int = 0
     ) -> mmap.mmap:
+        """Map a part of a file, shared with all who map it: writes are in the file at once."""
+        _require_page(path, offset)
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         with _typed(path, "map"):
             return mmap.mmap(fd, length, access=access, offset=offset)
@@ -192,6 +194,17 @@ class Disk:
         """Create a directory and those above it; one that is there already is fine."""
         with _typed(path, "create directory"):
             Path(path).mkdir(parents=True, exist_ok=True)
+
+
+def _require_page(path: FilePath, offset: int) -> None:
+    page = mmap.ALLOCATIONGRANULARITY
+    if offset % page:
+        aligned = offset - offset % page
+        raise StoreError(
+            path,
+            f"cannot map from offset {offset}: it is not a multiple of the {page}-byte page",
+            f"Map from offset {aligned} and skip the first {offset - aligned} bytes.",
+        )
 
 
 def _write_rest(fd: int, position: int, data: memoryview, written: int) -> None:

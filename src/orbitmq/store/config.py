@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from orbitmq.errors import ConfigError
 from orbitmq.files.layout import StoreLayout
+from orbitmq.format.cq_unit import rounded_file_bytes
 from orbitmq.message import Host
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
 
@@ -260,11 +261,11 @@ def _paths(text: str) -> tuple[Path, ...]:
 
 
 def _cq_file_bytes(text: str) -> int:
-    # The Java store rounds up to whole units.
-    return -(-int(text) // 20) * 20
+    return rounded_file_bytes(int(text))
 
 
 def _batch_cq_file_bytes(text: str) -> int:
+    # As with simple queues: whole units.
     return -(-int(text) // 46) * 46
 
 

@@ -2,14 +2,12 @@
 
 import errno
 import mmap
-import subprocess
-import sys
 
 import pytest
 
-from orbitmq.errors import NoSpaceError, StoreError, WrongFileError
+from orbitmq.errors import NoSpaceError, WrongFileError
 from orbitmq.files.disk import Disk
-from orbitmq.store.log.mapped_file import MappedFile, map_range
+from orbitmq.store.log.mapped_file import MappedFile
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.testing.fake_disk import FaultyDisk
 
@@ -68,45 +66,6 @@ def test_a_segment_of_another_length_is_not_mapped(segment, path):
 
     with pytest.raises(WrongFileError, match="mappedFileSizeCommitLog"):
         _ = loaded.array
-
-
-@pytest.mark.feature("F55")
-def test_another_process_sees_bytes_before_they_are_flushed(segment, path):
-    write(segment, b"hello from the first process")
-
-    script = (
-        "import mmap, sys; f = open(sys.argv[1], 'rb');"
-        "m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ); print(m[:28].decode())"
-    )
-    seen = subprocess.run(
-        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
-    )
-
-    assert seen.stdout.strip() == "hello from the first process"
-    assert segment.flushed == 0
-
-
-@pytest.mark.feature("F55")
-def test_a_private_mapping_does_not_change_the_file(segment, path):
-    write(segment, b"shared")
-
-    private = map_range(path, 0, mmap.PAGESIZE, private=True)
-    private[:6] = b"secret"
-
-    assert private[:6] == b"secret"
-    assert path.read_bytes()[:6] == b"shared"
-    private.close()
-
-
-@pytest.mark.feature("F56")
-def test_a_map_request_off_a_page_boundary_says_what_to_ask_for(segment, path):
-    with pytest.raises(StoreError, match=r"offset 5000.*4096-byte page.*offset 4096 and skip") as e:
-        map_range(path, 5000, 100)
-
-    assert e.value.path == path
-    aligned = map_range(path, 4096, 4096)
-    assert len(aligned) == 4096
-    aligned.close()
 
 
 def test_warming_brings_every_page_into_memory_and_leaves_zeros(segment):

@@ -131,6 +131,18 @@ def light_request(queues: str) -> AppendRequest:
     return AppendRequest("T", 0, b"x", properties=properties, born_host=HOST_V4)
 
 
+@wires("maxMessageSize")
+@pytest.mark.parametrize(
+    ("size", "status"), [(1000, AppendStatus.PUT_OK), (1001, AppendStatus.MESSAGE_ILLEGAL)]
+)
+def test_the_whole_record_counts_for_a_message_to_light_queues(tmp_path, size, status):
+    given = {"enableLmq": True, "enableMultiDispatch": True, "maxMessageSize": 1000}
+    request = light_request("%LMQ%a")
+    request.body = bytes(size - 91 - len("T") - len(request.properties))
+    with ConfStore(tmp_path, given) as case:
+        assert case.store.append(request).status is status
+
+
 class AskedClock(FakeClock):
     """A clock that tells when a certain thread has looked at it."""
 

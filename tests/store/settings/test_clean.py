@@ -159,16 +159,40 @@ def test_a_segment_in_use_goes_after_its_time_all_the_same(tmp_path, given, afte
 
 @wires("redeleteHangedFileInterval")
 @pytest.mark.parametrize(
-    ("given", "after_ms"), [({}, 120_000), ({"redeleteHangedFileInterval": 90_000}, 90_000)]
+    ("given", "failures", "after_ms"),
+    [
+        ({}, 1, 120_000),
+        ({}, 2, 240_000),
+        ({"redeleteHangedFileInterval": 90_000}, 1, 90_000),
+        ({"redeleteHangedFileInterval": 90_000}, 2, 180_000),
+    ],
 )
-def test_a_segment_that_could_not_be_deleted_is_tried_again_at_any_hour(tmp_path, given, after_ms):
+def test_a_segment_that_could_not_be_deleted_is_tried_again_at_any_hour(
+    tmp_path, given, failures, after_ms
+):
     with AgedStore(tmp_path, given, [100, 1], hour=12) as case:
-        case.disk.fail("remove", "*/commitlog/*")
+        case.disk.fail("remove", "*/commitlog/*", times=failures)
         case.store.delete_expired_now()
         assert case.left == [0, 1]
         case.store._parts.cleaner._manual_rounds = 0  # no other reason to look at it again
 
-        gone_ms = case.first_time(lambda: case.left == [1], step_ms=10_000, last_ms=200_000)
+        gone_ms = case.first_time(lambda: case.left == [1], step_ms=10_000, last_ms=300_000)
+
+        assert gone_ms == after_ms
+
+
+@wires("destroyMapedFileIntervalForcibly")
+@pytest.mark.parametrize(
+    ("given", "after_ms"), [({}, 120_000), ({"destroyMapedFileIntervalForcibly": 200_000}, 240_000)]
+)
+def test_a_segment_in_use_goes_by_force_outside_the_hour_too(tmp_path, given, after_ms):
+    with AgedStore(tmp_path, given, [100, 1], hour=12) as case:
+        case.store._log.segments.first.hold()
+        case.store.delete_expired_now()
+        assert case.left == [0, 1]
+        case.store._parts.cleaner._manual_rounds = 0
+
+        gone_ms = case.first_time(lambda: case.left == [1], step_ms=10_000, last_ms=300_000)
 
         assert gone_ms == after_ms
 
@@ -231,6 +255,7 @@ def test_a_disk_above_the_warning_ratio_takes_no_messages(tmp_path, given, ratio
             [2],
         ),
         ({"replicasPerDiskPartition": 4}, 8, [2]),
+        ({"replicasPerDiskPartition": 2, "diskMaxUsedSpaceRatio": 60}, 8, [1, 2]),
     ],
 )
 def test_stores_that_share_a_disk_have_an_equal_part_of_it(

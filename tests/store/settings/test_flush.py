@@ -121,6 +121,17 @@ def test_only_sync_flush_has_a_message_on_disk_before_it_answers(tmp_path):
     assert behind["ASYNC_FLUSH"] == behind["default"] > 0
 
 
+@pytest.mark.feature("F60")
+def test_sync_flush_brings_a_transient_buffer_to_the_disk_before_it_answers(tmp_path):
+    given = {"flushDiskType": "SYNC_FLUSH", "transientStorePoolEnable": True}
+    with ConfStore(tmp_path, given) as case:
+        result = case.store.append(make_request(0))
+
+        assert result.status is AppendStatus.PUT_OK
+        assert case.store.flushed_offset == result.size
+        assert (case.root / FIRST).read_bytes()[: result.size].endswith(b"\x02")
+
+
 @wires("syncFlushTimeout")
 @pytest.mark.parametrize(
     ("given", "sync_ms", "status"),

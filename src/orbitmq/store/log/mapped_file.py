@@ -376,26 +376,3 @@ def _due(done: int, reached: int, least_pages: int, *, full: bool) -> bool:
     if least_pages > 0:
         return reached // PAGE_BYTES - done // PAGE_BYTES >= least_pages
     return reached > done
-
-
-def map_range(path: Path, offset: int, length: int, *, private: bool = False) -> mmap.mmap:
-    """Map a part of a file: shared, or private so that writes stay in this mapping.
-
-    The offset must be a multiple of the page size; a StoreError says what to ask for instead.
-    """
-    page = mmap.ALLOCATIONGRANULARITY
-    if offset % page:
-        aligned = offset - offset % page
-        raise StoreError(
-            path,
-            f"cannot map from offset {offset}: it is not a multiple of the {page}-byte page",
-            f"Map from offset {aligned} and skip the first {offset - aligned} bytes.",
-        )
-    disk = Disk()
-    fd = disk.open(path, writable=not private)
-    try:
-        if private:
-            return mmap.mmap(fd, length, access=mmap.ACCESS_COPY, offset=offset)
-        return disk.map(path, fd, length, writable=True, offset=offset)
-    finally:
-        disk.close(path, fd)
