@@ -10,7 +10,7 @@ import pytest
 from golden_stores import rows, settings, unpack
 from orbitmq.errors import WrongFileError
 from orbitmq.format.cq_unit import UNIT
-from orbitmq.format.record import decode_record
+from orbitmq.format.record import STORE_MS_AT, decode_record
 from orbitmq.message import AppendRequest, QueueType
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.recovery.adopt import RecoveryReport
@@ -223,6 +223,24 @@ def test_units_of_records_that_did_not_survive_are_cut(store: MessageStore, tmp_
     for queue_id in range(4):
         data = (root / "consumequeue" / "T" / str(queue_id) / f"{0:020d}").read_bytes()
         assert data[55 * 20 :] == bytes(2000 - 55 * 20)
+
+
+def test_one_time_far_ahead_is_not_the_time_of_all_that_comes_later(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    last = fill(store, 40)[-1]
+    root = killed(store, tmp_path)
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as segment:
+        segment.seek(last + STORE_MS_AT)
+        segment.write((99_344_109_430_786).to_bytes(8, "big"))
+
+    with open_store(root) as again:
+        result = again.append(AppendRequest("T", 0, b"later", b""))
+        physic_ms = again._parts.checkpoint.value.physic_ms
+
+    usual = store.record_at(last).store_ms
+    assert result.store_ms - usual < 86_400_000
+    assert physic_ms <= result.store_ms
 
 
 def flip(root: Path, log_offset: int) -> None:

@@ -2,18 +2,19 @@
 
 from collections import defaultdict
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from golden_stores import damage, rows, settings, torn_variants, unpack
-from log_builder import LogBuilder
+from log_builder import FIRST_MS, LogBuilder
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import guess_layout
 from orbitmq.format.columns import Mark
 from orbitmq.format.kernels import compiled, plain
-from orbitmq.format.record import decode_blank, decode_record
+from orbitmq.format.record import STORE_MS_AT, decode_blank, decode_record
 from orbitmq.message import SysFlag
 from orbitmq.store.dispatch import Chunk
 from orbitmq.store.recovery.log_view import LogView, open_log
@@ -452,6 +453,68 @@ def test_a_walk_may_start_in_the_middle_with_what_the_queues_already_have() -> N
     assert [(one.topic.decode(), one.queue_offset) for one in only_repair(found).lost] == [
         (bad.topic, bad.queue_offset)
     ]
+
+
+FAR_AHEAD_MS = 99_344_109_430_786
+
+
+def damage_time(builder: LogBuilder, number: int) -> None:
+    """Let a record say that it was stored in the far future; no checksum covers that."""
+    at = builder.records[number].start + STORE_MS_AT
+    builder.overwrite(at, FAR_AHEAD_MS.to_bytes(8, "big"))
+
+
+@pytest.mark.parametrize("lost_first", [0, 1, 2])
+@pytest.mark.parametrize("bad", [1, 2, 3])
+def test_one_time_far_ahead_does_not_make_all_that_follows_stale(lost_first: int, bad: int) -> None:
+    builder = three_queues(30)
+    if lost_first:
+        builder.zero(0, builder.records[lost_first].start)
+    ahead = lost_first
+    damage_time(builder, ahead)
+    places = builder.records[ahead + 1 : ahead + 1 + bad]
+    builder.zero(places[0].start, places[-1].end)
+
+    found = plan(builder)
+
+    assert RepairKind.CUT not in [repair.kind for repair in found.repairs]
+    assert found.end_offset == builder.written
+    mend(builder, found)
+    assert {r.start: r.raw for r in builder.records[ahead + 1 + bad :]}.items() <= records_at(
+        builder.view()
+    ).items()
+
+
+def test_fillers_take_no_time_that_only_one_neighbour_names() -> None:
+    builder = three_queues(10)
+    builder.zero(0, builder.records[3].start)
+    damage_time(builder, 3)
+
+    (repair,) = plan(builder).repairs
+
+    times = [decode_record(repair.data, at).store_ms for at in starts_of(repair.data)]
+    assert set(times) == {FIRST_MS + 4}
+
+
+def test_times_of_fillers_prove_nothing() -> None:
+    builder = three_queues(10)
+    for lost in builder.records[:3]:
+        builder.flip(lost.start + 95)
+    mend(builder, plan(builder))
+    for number in range(3):
+        damage_time(builder, number)
+    bad = builder.records[3]
+    builder.zero(bad.start, bad.end)
+
+    found = plan(builder)
+
+    assert [repair.kind for repair in found.repairs] == [RepairKind.FILL]
+    assert found.end_offset == builder.written
+
+
+def starts_of(data: bytes) -> list[int]:
+    found = plain().scan(np.frombuffer(bytes(data), np.uint8), 0, len(data), 0, OPTIONS.scan)
+    return (found.rows["body_at"] - 88).tolist()
 
 
 @st.composite

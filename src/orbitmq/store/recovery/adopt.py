@@ -350,7 +350,7 @@ class _Recovery:
         adoption: AdoptionReport | None = None,
         stale_units: int = 0,
     ) -> RecoveryReport:
-        last_store_ms = result.last_store_ms
+        last_store_ms = result.likely_ms
         if last_store_ms < 0:
             last_store_ms = last_store_ms_before(
                 self._log, result.end_offset, self._checkpoint.physic_ms

@@ -108,25 +108,32 @@ class BadPlaces:
 
     def _row_at(self, log_offset: int) -> tuple[SegmentView, Rows]:
         """Return the record at this offset as a table of one row, or of none."""
+        return self._rows_at(log_offset, 1)
+
+    def _rows_at(self, log_offset: int, count: int) -> tuple[SegmentView, Rows]:
+        """Return the records from this offset on, `count` of them at most."""
         segment = self._log.at(min(log_offset, self._log.max_offset - 1))
-        options = replace(self._options.scan, max_rows=1)
+        options = replace(self._options.scan, max_rows=count)
         position = log_offset - segment.base_offset
         found = self._options.kernels.scan(
             segment.data, position, len(segment.data), segment.base_offset, options
         )
         if not len(found.rows):
             # Proved by its CRC, but not by what this store demands (a property CRC).
-            relaxed = ScanOptions(delay_ms=options.delay_ms, max_rows=1)
+            relaxed = ScanOptions(delay_ms=options.delay_ms, max_rows=count)
             found = self._options.kernels.scan(
                 segment.data, position, len(segment.data), segment.base_offset, relaxed
             )
         return segment, found.rows
 
     def _store_ms(self, place: _Place, recent_ms: Sequence[int]) -> int:
-        """Return a time for fillers that keeps the order of the log, if its neighbours allow one."""
-        last_ms = recent_ms[-1] if recent_ms else 0
-        following = self._row_at(place.goes_on_at)[1]["store_ms"].tolist()
-        return min(last_ms or following[0], following[0]) if following else last_ms
+        """Return a time for fillers that keeps the order of the log, if its neighbours allow one.
+
+        The oldest of what three of them name on either side: one header with a wrong time must not make
+        a filler that is wrong too.
+        """
+        following = self._rows_at(place.goes_on_at, 3)[1]["store_ms"].tolist()
+        return min((*recent_ms[-1:], *following), default=0)
 
     # --- how large the place is ---
 

@@ -49,7 +49,7 @@ class WalkResult:
 
     end_offset: int
     records: int = 0
-    recent_ms: tuple[int, ...] = ()  # store times of the last three good records
+    recent_ms: tuple[int, ...] = ()  # store times of the last three good records, fillers aside
     last_row: tuple[int, int, int] | None = None  # log offset; position and length of properties
     repairs: list[Repair] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
@@ -58,6 +58,15 @@ class WalkResult:
     def last_store_ms(self) -> int:
         """The store time of the last good record, -1 if there was none."""
         return self.recent_ms[-1] if self.recent_ms else -1
+
+    @property
+    def likely_ms(self) -> int:
+        """The store time up to which the log reaches, -1 if there was no record.
+
+        Times do not decrease, so the oldest of the last three is near enough; and no checksum covers a
+        time, so the last one alone may be wrong by centuries.
+        """
+        return min(self.recent_ms, default=-1)
 
 
 def plan_recovery(log: LogView, start: int, options: WalkOptions) -> Plan:
@@ -158,7 +167,9 @@ class _Walk:
     def _counted(self, chunk: Chunk) -> Chunk:
         rows = chunk.rows
         self._result.records += chunk.record_count if isinstance(chunk, SampledChunk) else len(rows)
-        self._result.recent_ms = (*self._result.recent_ms, *rows["store_ms"][-3:].tolist())[-3:]
+        # The time of a filler is one that we gave it: it says nothing of the log.
+        times = rows["store_ms"][rows["marks"] & Mark.FILLER == 0][-3:].tolist()
+        self._result.recent_ms = (*self._result.recent_ms, *times)[-3:]
         last = rows[["log_offset", "properties_at", "properties_length"]][-1]
         self._result.last_row = tuple(last.tolist())
         for index in np.flatnonzero(rows["marks"] & Mark.OFFSET_WRONG).tolist():
