@@ -455,6 +455,41 @@ def test_a_walk_may_start_in_the_middle_with_what_the_queues_already_have() -> N
     ]
 
 
+def test_a_damaged_header_does_not_claim_the_number_of_a_good_record() -> None:
+    builder = LogBuilder()
+    for queue_id in (1, 1, 0, 0, 1, 0):
+        builder.append("T", queue_id)
+    bad, first_of_queue_0, lost = builder.records[1], *builder.records[2:4]
+    builder.zero(bad.start + 8, bad.start + 28)  # reads as the first message of queue 0
+    builder.flip(lost.start + 95)
+
+    found = plan(builder)
+    mend(builder, found)
+
+    assert records_at(builder.view())[first_of_queue_0.start] == first_of_queue_0.raw
+    assert [repair.start for repair in found.repairs] == [bad.start, lost.start]
+    assert [(one.queue_id, one.queue_offset) for r in found.repairs for one in r.lost] == [
+        (1, 1),
+        (0, 1),
+    ]
+
+
+def test_a_record_with_a_damaged_header_and_a_time_far_ahead_gives_nothing_up() -> None:
+    builder = LogBuilder()
+    for queue_id in (1, 1, 1, 0, 1, 0):
+        builder.append("T", queue_id)
+    odd = builder.records[2]
+    builder.zero(odd.start + 12, odd.start + 36)  # reads as the first message of queue 0
+    damage_time(builder, 2)
+
+    found = plan(builder)
+    mend(builder, found)
+
+    kept = records_at(builder.view())
+    assert [kept.get(r.start) == r.raw for r in builder.records] == [True, True, False, *[True] * 3]
+    assert found.end_offset == builder.written
+
+
 FAR_AHEAD_MS = 99_344_109_430_786
 
 

@@ -60,6 +60,7 @@ class BadPlaces:
         self._options = options
         self._counts = counts
         self._looks = 0  # how often the log behind a place was read for its queue offsets
+        self._behind: tuple[int, dict[Queue, int]] | None = None  # what the last look found
 
     def examine(self, at: int, stop: LogStop, recent_ms: Sequence[int]) -> Repair | None:
         """Return what to do at `at`, where no valid record lies; None: the log just ends there.
@@ -187,14 +188,31 @@ class BadPlaces:
         )
         for number in range(len(scanned.rows)):
             lost = _lost_of_row(segment, scanned.rows[number : number + 1])
-            expected = self._next(lost.queue, next_offsets)
-            fits = expected is None or lost.queue_offset == expected
-            if not _is_topic(lost.topic) or (lost.has_unit and not fits):
+            if not _is_topic(lost.topic) or not self._fits(place, lost, next_offsets):
                 break
             found.append(lost)
             if lost.has_unit:
                 next_offsets[lost.queue] = lost.queue_offset + lost.batch_count
         return found
+
+    def _fits(self, place: _Place, lost: LostRecord, next_offsets: dict[Queue, int]) -> bool:
+        """Tell whether a record's number continues its queue, or what follows it in a new one."""
+        if not lost.has_unit:
+            return True
+        expected = self._next(lost.queue, next_offsets)
+        if expected is not None:
+            return lost.queue_offset == expected
+        following = self._first_behind(place).get(lost.queue)
+        return following is None or following >= lost.queue_offset + lost.batch_count
+
+    def _first_behind(self, place: _Place) -> dict[Queue, int]:
+        """Return with which number each queue goes on behind a place."""
+        start = place.goes_on_at
+        if self._behind is None or self._behind[0] != start:
+            end = self._log.max_offset if self._looks < LOOKS_FAR else start + LOOK_BYTES
+            self._looks += 1
+            self._behind = start, first_offsets(self._log, start, end, self._options.kernels)
+        return self._behind[1]
 
     def _from_units(self, place: _Place, found: Sequence[LostRecord]) -> list[LostRecord]:
         known = {(*lost.queue, lost.queue_offset) for lost in found}
@@ -212,11 +230,7 @@ class BadPlaces:
         elsewhere = self._placed_later(place)
         room = _size(place) - sum(lost.size for lost in found)
         missing: list[LostRecord] = []
-        start = place.goes_on_at
-        end = self._log.max_offset if self._looks < LOOKS_FAR else start + LOOK_BYTES
-        self._looks += 1
-        firsts = first_offsets(self._log, start, end, self._options.kernels)
-        for queue, first in sorted(firsts.items()):
+        for queue, first in sorted(self._first_behind(place).items()):
             before = self._counts.likely_next(*queue)
             if before is None or not _is_topic(queue[0]):
                 continue  # a queue that starts here: its first offset says nothing of what was lost

@@ -73,8 +73,10 @@ class QueueCounts:
         expected[first] = self._doubtful[starts]
         follows = rows["queue_offset"] == expected
         follows[first] |= rows["queue_offset"][first] == self._next[starts]
-        # A queue's very first number is believed at once only if it is what queues start with.
-        follows[first] |= (self._next[starts] == UNSEEN) & (rows["queue_offset"][first] == 0)
+        # A queue's very first number is believed at once only if it is what queues start with, and the
+        # record names its own place: else its header is damaged.
+        begins = (rows["queue_offset"] == 0) & (rows["marks"] & Mark.OFFSET_WRONG == 0)
+        follows[first] |= (self._next[starts] == UNSEEN) & begins[first]
         # Of several rows of one queue the last assignment stays.
         self._next[numbers[follows]] = ends[follows]
         self._doubtful[numbers] = ends
