@@ -71,6 +71,10 @@ def test_cpp_ends_with_a_line_feed():
         (b'{"code":5,"language":null}', Command(5, language="OTHER", version=0)),
         (b'{"foo":[{"bar":1}],"code":5}', Command(5, language="OTHER", version=0)),
         (b'{"code":5,"remark":"\xff"}', Command(5, remark="\ufffd", language="OTHER", version=0)),
+        (
+            b'{"code":5,"remark":"a\\ud83d\\ude00\\ud800","extFields":{"i":"\\uDC00x"}}',
+            Command(5, {"i": "?x"}, remark="a\U0001f600?", language="OTHER", version=0),
+        ),
     ],
 )
 def test_what_rocketmq_reads_is_read(text, expected):

@@ -10,10 +10,12 @@ extFields               | the typed fields, as texts
 serializeTypeCurrentRPC | "JSON"; nobody needs it
 
 Clients differ: values of extFields may be numbers, booleans or null (Node, C++), numbers may be texts,
-members may be missing or come in any order, and white space may follow the object (C++). What we write
-has the members in alphabetical order, no blanks and only texts in extFields, which all of them read.
+members may be missing or come in any order, white space may follow the object (C++), and a text that
+was cut may end in half a surrogate pair. What we write has the members in alphabetical order, no
+blanks and only texts in extFields, which all of them read.
 """
 
+import json
 from typing import Final
 
 import msgspec
@@ -86,7 +88,13 @@ def decode_header(text: bytes | memoryview) -> ReadCommand:
 
 def _decode_loosely(text: bytes) -> ReadCommand:
     # Bytes that are no UTF-8, a name in another character set perhaps, are replaced as in RocketMQ.
-    read = _loose(text.decode("utf-8", "replace"))
+    shown = text.decode("utf-8", "replace")
+    try:
+        read = _loose(shown)
+    except msgspec.DecodeError:
+        if "\\u" not in shown:
+            raise
+        read = _loose(_without_halves(shown))
     fields, remark = read.extFields, read.remark
     command = ReadCommand(
         code=_int(read.code),
@@ -101,6 +109,11 @@ def _decode_loosely(text: bytes) -> ReadCommand:
     if fields is not None:
         command.fields = {n: _text(value) for n, value in fields.items() if value is not None}
     return command
+
+
+def _without_halves(text: str) -> bytes:
+    """Return JSON with '?' for each half of a surrogate pair, as RocketMQ would store it."""
+    return json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _int(value: int | str) -> int:

@@ -107,5 +107,5 @@ def test_each_field_of_a_send_has_its_letter() -> None:
 
 
 def test_a_send_without_its_topic_says_so() -> None:
-    with pytest.raises(FieldError, match="producerGroup"):
+    with pytest.raises(FieldError, match="topic"):
         SendHeader.read_any(310, {})
