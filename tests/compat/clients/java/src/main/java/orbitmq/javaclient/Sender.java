@@ -99,7 +99,7 @@ final class Sender implements Runnable {
         String[] offsetIds = result.getOffsetMsgId().split(",");
         for (int i = 0; i < messages.size(); i++) {
             Rows.write(words, "sent", "body", body(messages.get(i)), "message_id", result.getMsgId(), "offset_id",
-                offsetIds[i], "status", result.getSendStatus(), "broker", result.getMessageQueue().getBrokerName(),
+                offsetIds[Math.min(i, offsetIds.length - 1)], "status", result.getSendStatus(), "broker", result.getMessageQueue().getBrokerName(),
                 "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset() + i);
         }
     }
