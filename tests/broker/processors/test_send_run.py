@@ -72,6 +72,7 @@ class Producer:
     def __init__(self, root: Path, *, by_kernels: bool, **given: Any) -> None:
         self.world = MessageWorld(root, **given)
         self.taken = 0
+        self.answers: list[Command] = []  # to what a `Pair` compared last
         if by_kernels:
             self.world.store._parts.kernels = kernels.compiled()
         numbers = itertools.count()  # ids that the broker makes are chance otherwise
@@ -89,7 +90,7 @@ class Producer:
     def connect(self) -> tuple[Transport, Connection]:
         """Go on as another producer."""
         handler = BrokerHandler(self.world.router, self.world.sends)
-        self.transport, self.connection = Transport(), Connection(handler, NetConfig())
+        self.transport, self.connection = Transport(), Connection(handler, self.world.config.net)
         return self.transport, self.connection
 
     def send(self, chunks: Sequence[bytes]) -> bytes:
@@ -142,6 +143,7 @@ class Pair:
             producer.world.context.topics.delete(NEW)  # it comes into being by its first message
         start = self.ordinary.world.store.max_log_offset
         told = [producer.send(chunks) for producer in self.both]
+        self.quick.answers = FrameDecoder().receive(told[1])
         # A refusal does not wait for what came before it in the same read.
         assert sorted(frames_in(told[0])) == sorted(frames_in(told[1]))
         for name in ("closed", "language", "version", "encoding"):
@@ -252,6 +254,7 @@ def test_what_needs_care_goes_the_ordinary_way(properties: str) -> None:
 @pytest.mark.parametrize(
     "send",
     [
+        send_command(queue_id=4),
         send_command(queue_id=99),
         send_command("Unknown"),
         send_command("Orders", b""),
@@ -268,8 +271,9 @@ def test_what_needs_care_goes_the_ordinary_way(properties: str) -> None:
 )
 def test_what_is_no_plain_send_goes_the_ordinary_way(send: Command) -> None:
     ordinary = frame(send_command())
-    quick = both_ways([ordinary + frame(send) + ordinary], FIRST)
-    assert quick.taken in (0, len(ordinary))  # a run whose topic is not known is not taken at all
+    quick = both_ways([ordinary, frame(send) + ordinary], FIRST)
+    # What stands behind it in the same read goes with it.
+    assert quick.taken == len(ordinary)
 
 
 def test_a_binary_header_goes_the_ordinary_way() -> None:
@@ -287,6 +291,98 @@ def test_a_segment_that_is_full_is_followed_by_the_next() -> None:
 def test_bytes_that_are_no_frame_close_the_connection() -> None:
     quick = both_ways([frame(send_command()) + struct.pack(">ii", 2**30, 5) + b"x" * 20], FIRST)
     assert quick.connection.closed
+
+
+# --- lengths that a producer says ---
+
+
+def batch_of(body_length: int, properties_length: int) -> bytes:
+    """Return a batch of one message with these lengths, five bytes of a body and four of properties."""
+    head = struct.pack(">iiiii", 0, 0, 0, 0, body_length)
+    return head + b"hello" + struct.pack(">h", properties_length) + b"A\x01b\x02"
+
+
+@pytest.mark.parametrize(
+    ("body_length", "properties_length"),
+    [
+        (-1, 4),
+        (6, 4),
+        (100, 4),
+        (2**31 - 1, 4),
+        (-(2**31), 4),
+        (5, -1),
+        (5, -31),
+        (5, 5),
+        (5, 32767),
+    ],
+)
+def test_a_batch_whose_lengths_leave_it_is_refused(
+    body_length: int, properties_length: int
+) -> None:
+    good = frame(send_command(body=batch_of(5, 4), m="true"))
+    bad = frame(send_command(body=batch_of(body_length, properties_length), m="true"))
+
+    quick = both_ways([good + bad], FIRST)
+
+    assert quick.taken == len(good)
+    assert len(quick.answers) == len(FIRST) + 2
+    assert quick.answers[-1].code == 13
+
+
+def test_a_body_may_have_the_largest_size_and_not_a_byte_more() -> None:
+    sends = [frame(send_command(body=bytes(size))) for size in (1000, 1001)]
+
+    quick = both_ways(sends, FIRST, store={"message_bytes_max": 1000})
+
+    assert quick.taken == len(sends[0])
+    assert [answer.code for answer in quick.answers[-2:]] == [0, 13]
+
+
+def test_a_frame_over_the_limit_closes_the_connection() -> None:
+    allowed, longer = (frame(send_command(body=bytes(size))) for size in (2000, 2001))
+    net = NetConfig(frame_bytes_max=len(allowed))
+
+    assert not both_ways([allowed], FIRST, net=net).connection.closed
+    assert both_ways([longer], FIRST, net=net).connection.closed
+
+
+@pytest.mark.parametrize("more", [1, 5, 1 << 20, 1 << 23])
+def test_a_header_longer_than_its_frame_closes_the_connection(more: int) -> None:
+    send = bytearray(frame(send_command(body=b"}")))
+    header_length = len(send) - 8 + more
+    send[4:8] = header_length.to_bytes(4)
+
+    quick = both_ways([bytes(send) + frame(send_command()) * 3], FIRST)
+
+    assert quick.connection.closed
+    assert quick.taken == 0
+
+
+# --- when nothing may be taken ---
+
+
+@pytest.mark.parametrize("by_kernels", [False, True], ids=["ordinary", "kernels"])
+def test_nothing_is_taken_before_its_time_nor_by_a_broker_that_may_not_write(
+    tmp_path: Path, by_kernels: bool
+) -> None:
+    producer = Producer(tmp_path, by_kernels=by_kernels)
+    world, send = producer.world, frame(send_command())
+    producer.send([*FIRST, send])
+    config = world.context.topics.get("Orders")
+    assert config is not None
+    world.context.topics.put(replace(config, order=True))
+    producer.send([send])
+    end = world.store.max_log_offset
+
+    world.config.accept_sends_from_ms = world.clock.now_ms() + 1000
+    (early,) = FrameDecoder().receive(producer.send([send]))
+    world.clock.advance(1000)
+    world.config.permission = 4
+    (forbidden,) = FrameDecoder().receive(producer.send([send]))
+
+    assert (early.code, forbidden.code) == (1, 16)
+    assert world.store.max_log_offset == end
+    producer.log()
 
 
 def test_what_is_no_send_behind_an_earlier_send_is_left_alone(tmp_path: Path) -> None:
@@ -332,6 +428,29 @@ def test_with_sync_flush_the_answer_comes_when_it_is_on_disk() -> None:
     assert quick.taken == 2 * len(sends)
 
 
+def test_with_sync_flush_nothing_is_answered_before_the_disk_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = Producer(tmp_path, by_kernels=True, store={"flush_mode": FlushMode.SYNC})
+    quick.send(FIRST)
+    sync, synced = quick.world.store.flush_log, []
+
+    def watched() -> None:
+        assert quick.transport.written == b""
+        sync()
+        synced.append(quick.world.store.flushed_offset)
+
+    monkeypatch.setattr(quick.world.store, "flush_log", watched)
+    send = frame(send_command())
+
+    answers = FrameDecoder().receive(quick.send([send * 3]))
+
+    assert quick.taken == 3 * len(send)
+    assert [answer.code for answer in answers] == [0, 0, 0]
+    assert synced == [quick.world.store.max_log_offset]
+    quick.log()
+
+
 def test_a_disk_that_does_not_sync_in_time_is_told(tmp_path: Path) -> None:
     quick = Producer(tmp_path, by_kernels=True, store={"flush_mode": FlushMode.SYNC})
     quick.send(FIRST)
@@ -372,14 +491,15 @@ REWRITTEN = {
 ADDED = {"MSG_REGION\x01DefaultRegion", "TRACE_ON\x01true", "CLUSTER\x01DefaultCluster"}
 
 
+@pytest.mark.parametrize("by_kernels", [False, True], ids=["ordinary", "kernels"])
 @pytest.mark.parametrize("properties", REWRITTEN)
 def test_properties_are_stored_as_rocketmq_writes_them_anew(
-    tmp_path: Path, properties: str
+    tmp_path: Path, properties: str, by_kernels: bool
 ) -> None:
     wanted = sorted(REWRITTEN[properties] | ADDED | {"UNIQ_KEY\x01K1"})
     single = frame(send_command(properties=properties))
     in_batch = frame(send_command(body=batch(b"x"), properties=properties, m="true"))
-    quick = Producer(tmp_path, by_kernels=True)
+    quick = Producer(tmp_path, by_kernels=by_kernels)
 
     quick.send([single, single, in_batch, frame(send_command(body=b"plain")) + single + in_batch])
 
