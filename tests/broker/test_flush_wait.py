@@ -1,6 +1,9 @@
 """Answers that wait for the disk come in order, once, and not for ever."""
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from broker_world import BrokerWorld
 from orbitmq.broker.flush_wait import FlushWait
@@ -72,3 +75,102 @@ def test_a_store_that_failed_keeps_nobody_waiting(tmp_path: Path) -> None:
         waits.add(1 << 40, told.append)
         assert told == [LATE, LATE]
         world.store.flags.failure = None  # so that the world can close it
+
+
+def test_each_flush_is_heard_of(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path) as world:
+        waits, told = FlushWait(world.context), []
+        for count in (1, 2, 3):
+            waits.add(append(world), told.append)
+            world.store.flush()
+            world.turn()
+            assert told == [OK] * count
+
+
+def test_a_flush_that_ends_while_others_are_answered_is_heard_of(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path) as world:
+        waits, told = FlushWait(world.context), []
+
+        def answer_and_go_on(status: AppendStatus) -> None:
+            waits.add(append(world), told.append)
+            world.store.flush()
+
+        waits.add(append(world), answer_and_go_on)
+        world.store.flush()
+        world.turn()
+        assert told == [OK]
+
+
+def test_a_record_is_not_on_disk_before_its_last_byte_is(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path) as world:
+        waits, told = FlushWait(world.context), []
+        end = append(world)
+        world.store.flush()
+        waits.add(end + 1, told.append)
+        waits.look()
+        assert told == []
+
+
+def test_who_waits_is_told_when_the_time_is_over_though_nothing_happens(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path, store={"sync_flush_timeout_ms": 5}) as world:
+        waits, told = FlushWait(world.context), []
+        for count in (1, 2):
+            waits.add(append(world), told.append)
+            world.clock.advance(5)
+
+            async def until_told(count: int = count) -> None:
+                while len(told) < count:
+                    await asyncio.sleep(0.001)
+
+            world.loop.run_until_complete(asyncio.wait_for(until_told(), 30))
+        assert told == [LATE, LATE]
+
+
+def test_the_clock_goes_on_for_those_behind_the_first(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path, store={"sync_flush_timeout_ms": 5}) as world:
+        waits, told = FlushWait(world.context), []
+        waits.add(append(world), told.append)
+        world.clock.advance(4)
+        waits.add(append(world), told.append)
+        world.clock.advance(1)
+
+        async def until_told() -> None:
+            while len(told) < 2:
+                await asyncio.sleep(0.001)
+                if told:
+                    world.clock.advance(5)
+
+        world.loop.run_until_complete(asyncio.wait_for(until_told(), 30))
+        assert told == [LATE, LATE]
+
+
+def test_one_sync_does_for_a_turn_and_the_next_turn_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerWorld(tmp_path) as world:
+        waits, syncs = FlushWait(world.context), []
+        monkeypatch.setattr(world.store, "flush_log", lambda: syncs.append(1))
+        for turns in (1, 2):
+            for _ in range(3):
+                waits.sync_soon()
+            world.turn()
+            assert len(syncs) == turns
+
+
+@pytest.mark.parametrize(("took_ms", "is_slow"), [(19, False), (21, True)])
+def test_a_disk_is_slow_when_its_average_sync_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took_ms: float, is_slow: bool
+) -> None:
+    with BrokerWorld(tmp_path) as world:
+        waits, syncs = FlushWait(world.context), []
+
+        def sync() -> None:
+            syncs.append(1)
+            world.clock.advance(took_ms)
+
+        monkeypatch.setattr(world.store, "flush_log", sync)
+        waits.sync_soon()
+        world.turn()
+        waits.sync_soon()
+        world.turn()
+        assert len(syncs) == (1 if is_slow else 2)

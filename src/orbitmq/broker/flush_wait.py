@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SYNC_MS_MAX: Final = 2.0
-"""A disk whose syncs take longer on average is not quick."""
-PAUSE_MS_MAX: Final = 30.0
-"""Nor is one that held up the loop for so long even once."""
+"""A disk whose syncs take longer on average is not quick; a single one of 20 ms is enough for that."""
 HANDED_OVER_MS: Final = 1 * SECOND_MS
 """So long the flush thread does the syncs of a disk that is not quick, until it is tried again."""
 _NEWEST_SHARE: Final = 0.1  # of the last sync in the average
@@ -94,7 +92,7 @@ class FlushWait:
         """Hand over to the flush thread for a while if the disk is not quick."""
         took_ms = now_ms - started_ms
         self._sync_ms += _NEWEST_SHARE * (took_ms - self._sync_ms)
-        if self._sync_ms > SYNC_MS_MAX or took_ms > PAUSE_MS_MAX:
+        if self._sync_ms > SYNC_MS_MAX:
             self._sync_ms = 0.0
             self._slow_until_ms = now_ms + HANDED_OVER_MS
 

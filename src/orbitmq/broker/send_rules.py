@@ -35,6 +35,7 @@ from orbitmq.message import (
     SysFlag,
 )
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.header import INT_MAX, INT_MIN
 from orbitmq.wire.headers.send import SendHeader
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class SendRules:
         """Return the append that a send asks for. Refusal, FieldError: it may not be."""
         self._require_accepting()
         header = SendHeader.read_any(request.code, request.fields)
+        _require_ints(header)
         if not request.body:
             raise Refusal(
                 ResponseCode.SYSTEM_ERROR, "the message has no body; send at least a byte"
@@ -309,6 +311,19 @@ def topic_text(config: "TopicConfig") -> str:
         f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
         f"order={str(config.order).lower()}, attributes={{{attributes}}}]"
     )
+
+
+def _require_ints(header: SendHeader) -> None:
+    """Refuse numbers for which a record has no room, as RocketMQ does when it reads them."""
+    numbers = {
+        "queueId": header.queue_id,
+        "sysFlag": header.sys_flag,
+        "flag": header.flag,
+        "reconsumeTimes": header.reconsume_times or 0,
+    }
+    for name, number in numbers.items():
+        if not INT_MIN <= number <= INT_MAX:
+            raise FieldError(name, f"{number} is no whole number of 32 bits")
 
 
 def _is_positive(text: str | None) -> bool:

@@ -10,6 +10,7 @@ They are appended in the order in which they came, whichever way they go.
 """
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +59,7 @@ _SEND_V1: Final = RequestCode.SEND_MESSAGE
 
 _WAIT: Final = b"WAIT\x01"
 _TRANSACTION_BITS: Final = 0xC
+_NUMBERS: Final = re.compile("[0-9]{1,18}(?:,[0-9]{1,9}){6}")
 _NO_BATCH: Final = (None, "false")
 _TOPICS_MAX: Final = 100_000  # remembered ones; forgotten when there are more
 _NO_FIELDS: Final[dict[str, str]] = {}
@@ -126,14 +128,13 @@ class SendProcessor:
             else:
                 found = decode_properties(properties.encode("utf-8", "replace"))
                 key = found.get(Property.UNIQ_KEY, "")
-                words = queue_word + born_word + sys_word + flag_word + times_word
-                words += fields.get(n_count, "0") + fields.get(n_limit, "0")
+                counts = fields.get(n_count, "0"), fields.get(n_limit, "0")
+                words = ",".join((born_word, queue_word, sys_word, flag_word, times_word, *counts))
                 short = (
                     short_way
                     and config is topics(topic)
                     and 0 <= queue_id < queue_count
-                    and words.isdecimal()
-                    and words.isascii()
+                    and _NUMBERS.fullmatch(words) is not None
                     and key != ""
                     # RocketMQ writes them anew: without doubles and without what has no value.
                     and len(found) == properties.count("\x02")
