@@ -53,13 +53,52 @@ def test_times_lead_to_offsets(world: BrokerWorld) -> None:
 def test_a_group_without_an_offset_reads_a_young_queue_from_its_beginning(
     world: BrokerWorld,
 ) -> None:
-    assert ask(world, 14).code == 22
     world.append("T", b"x")
 
     assert ask(world, 14).fields == {"offset": "0"}
     assert ask(world, 14, setZeroIfNotFound="false").code == 22
     world.context.config.zero_if_in_memory = False
     assert ask(world, 14).code == 22
+
+
+@pytest.mark.parametrize("queue_id", [0, 15])
+def test_a_queue_that_never_held_a_message_is_read_from_its_beginning(
+    world: BrokerWorld, queue_id: int
+) -> None:
+    world.context.config.zero_if_in_memory = False
+
+    assert ask(world, 14, queueId=queue_id).fields == {"offset": "0"}
+    assert ask(world, 14, queueId=queue_id, setZeroIfNotFound="true").fields == {"offset": "0"}
+    assert ask(world, 14, queueId=queue_id, setZeroIfNotFound="false").code == 22
+
+
+@pytest.mark.parametrize(("topic", "queue_id"), [("Unknown", 0), ("T", 16), ("T", -1)])
+def test_a_queue_that_is_none_has_no_offset(world: BrokerWorld, topic: str, queue_id: int) -> None:
+    assert ask(world, 14, topic=topic, queueId=queue_id).code == 22
+
+
+def test_a_queue_whose_messages_are_gone_has_held_some(world: BrokerWorld) -> None:
+    world.append("T", b"x")
+    world.context.config.zero_if_in_memory = False
+    world.store.min_offset = lambda topic, queue_id: 1  # type: ignore[method-assign]
+
+    assert ask(world, 14).code == 22
+
+
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "BatchCQ"])
+def test_a_new_group_does_not_miss_the_first_message_of_a_queue(
+    world: BrokerWorld, queue_type: str
+) -> None:
+    world.context.topics.put(TopicConfig(topic_name="New", attributes={"queue.type": queue_type}))
+    world.context.config.zero_if_in_memory = False
+
+    asked = ask(world, 14, topic="New")
+    world.append("New", b"first")  # between its two questions
+    if asked.code == 22:
+        asked = ask(world, 30, topic="New")  # as a client that begins at the end does
+
+    start = int((asked.fields or {})["offset"])
+    assert len(world.store.get("New", 0, start).records) == 1
 
 
 def test_a_report_during_a_pending_reset_is_acknowledged_and_passed_over(

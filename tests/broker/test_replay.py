@@ -60,6 +60,13 @@ class Pair(NamedTuple):
 
     frame: Frame
     ours: Command | None
+    asked: Command | None = None
+
+    @property
+    def is_told_to_begin(self) -> bool:
+        """A group without an offset: RocketMQ says "not found" of a queue without messages, we say 0."""
+        assert self.ours is not None
+        return self.code == 14 and (self.java.code, self.ours.code) == (22, 0)
 
     @property
     def code(self) -> int:
@@ -91,6 +98,7 @@ class Replay:
     def play(self, name: str) -> Iterator[Pair]:
         connections: dict[int, FakeConnection] = {}
         answers: dict[tuple[int, int], Command] = {}
+        asked: dict[tuple[int, int], Command] = {}
         now = 0.0
         for frame in good_frames(name):
             if frame.role != "broker":
@@ -102,6 +110,7 @@ class Replay:
             if not command.is_response and frame.to_server:
                 connection = connections.setdefault(frame.conn, self.world.connect())
                 connection.encoding = command.encoding
+                asked[frame.conn, command.opaque] = command
                 self.world.handler.on_commands(connection, [command])  # type: ignore[arg-type]
                 self.world.settle()
                 for sent in connection.take():
@@ -110,7 +119,8 @@ class Replay:
                     else:
                         self.notices[name, "ours"] += sent.code == 40
             elif command.is_response and not frame.to_server and frame.request_code in COMPARED:
-                yield Pair(frame, answers.get((frame.conn, command.opaque)))
+                key = frame.conn, command.opaque
+                yield Pair(frame, answers.get(key), asked.get(key))
             elif command.code == 40 and not frame.to_server:
                 self.notices[name, "java"] += 1
         for connection in connections.values():
@@ -131,8 +141,35 @@ def pairs_of(code: int) -> list[Pair]:
     explained = EXPLAINED.keys()
     pairs = [pair for pair in replayed()[0] if pair.code == code]
     pairs = [pair for pair in pairs if (pair.frame.name, pair.frame.line) not in explained]
+    pairs = [pair for pair in pairs if pair.ours is None or not pair.is_told_to_begin]
     assert pairs
     return pairs
+
+
+def test_a_client_that_is_told_to_begin_at_0_began_there_anyway() -> None:
+    told = [pair for pair in replayed()[0] if pair.code == 14 and pair.is_told_to_begin]
+
+    begins = []
+    for pair in told:
+        assert pair.ours is not None
+        assert pair.ours.fields == {"offset": "0"}
+        begins.append(_first_pull_after(pair))
+    assert len(told) > 10
+    assert set(begins) == {"0", None}
+    assert begins.count("0") > 10
+
+
+def _first_pull_after(pair: Pair) -> str | None:
+    """Return where the client began to read the queue; None: the recording ends before."""
+    assert pair.asked is not None
+    wanted = [(pair.asked.fields or {})[name] for name in ("consumerGroup", "topic", "queueId")]
+    for frame in good_frames(pair.frame.name):
+        fields = frame.command.fields or {}
+        if frame.line < pair.frame.line or frame.command.is_response or frame.command.code != 11:
+            continue
+        if [fields.get(name) for name in ("consumerGroup", "topic", "queueId")] == wanted:
+            return fields["queueOffset"]
+    return None
 
 
 @pytest.mark.parametrize("code", COMPARED)

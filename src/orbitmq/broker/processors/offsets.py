@@ -57,11 +57,24 @@ class OffsetsProcessor:
             if header.set_zero_if_not_found is False:
                 remark = "Not found, do not set to zero, maybe this group boot first"
                 raise Refusal(ResponseCode.QUERY_NOT_FOUND, remark, fields={})
-            if not self._is_young(topic, queue_id):
+            if not (self._is_unused(topic, queue_id) or self._is_young(topic, queue_id)):
                 remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 raise Refusal(ResponseCode.QUERY_NOT_FOUND, remark, fields={})
             offset = 0
         return request.answer(fields=OffsetAnswer(offset=offset).write())
+
+    def _is_unused(self, topic: str, queue_id: int) -> bool:
+        """Tell whether the queue never held a message.
+
+        RocketMQ says "not found" here. Then a message may arrive before the consumer asks for the
+        queue's end, and the consumer, which was there first, begins behind it. All ways to begin mean 0
+        in such a queue, so nobody loses by being told.
+        """
+        config = self._context.topics.get(topic)
+        if config is None:
+            return False
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        return 0 <= queue_id < queues and self._context.store.max_offset(topic, queue_id) == 0
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
         """Tell whether the queue's first message is still there, and in memory.
