@@ -3,20 +3,25 @@
 import asyncio
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from async_run import run_async
 from golden_frames import good_frames
+from live_broker import LiveClient, live_broker, run_live, until
 from orbitmq.broker import registration as module
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.topics import TopicTable
+from orbitmq.namesrv.config import NamesrvConfig
+from orbitmq.namesrv.server import NameServer
 from orbitmq.net.connection import Connection
 from orbitmq.net.server import Server
 from orbitmq.store.config import StoreConfig
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies import dialect
+from orbitmq.wire.bodies.compressed_registration import decode_compressed
 from orbitmq.wire.bodies.lists import KvTable
 from orbitmq.wire.bodies.topic_config import Registration as RegistrationBody
 from orbitmq.wire.bodies.topic_config import TopicConfig
@@ -33,6 +38,7 @@ class FakeNamesrv:
         self.codes: list[int] = []  # of the next answers; then 0
         self.body = b""
         self.is_silent = False
+        self.asked = 0  # how often whether it knows the newest, which it does after the first time
         self.server = Server(self)
         self.more = asyncio.Event()
 
@@ -46,7 +52,11 @@ class FakeNamesrv:
             self.more.set()
             if not self.is_silent:
                 code = self.codes.pop(0) if self.codes else 0
-                connection.send(request.answer(code, fields={}, body=self.body))
+                fields = {}
+                if request.code == 322:
+                    self.asked += 1
+                    fields["changed"] = "true" if self.asked == 1 else "false"
+                connection.send(request.answer(code, fields=fields, body=self.body))
 
     async def next(self) -> Command:
         async with asyncio.timeout(5):
@@ -69,12 +79,11 @@ class World:
 
     async def __aenter__(self) -> "World":
         await self.namesrv.server.start("127.0.0.1", 0)
+        given: dict[str, Any] = {"name": "broker-a", "host": "127.0.0.2", **self._given}
         self.config = BrokerConfig(
             store=StoreConfig(root=Path("nowhere")),
-            name="broker-a",
-            host="127.0.0.2",
             namesrv=(self.namesrv.server.address,),
-            **self._given,  # type: ignore[arg-type]
+            **given,
         )
         self.topics = TopicTable(self.config, FakeClock())
         self.registration = Registration(self.config, self.topics, ADDRESS)
@@ -271,3 +280,110 @@ def test_a_broker_that_stops_unregisters() -> None:
             )
 
     run_async(main)
+
+
+def compressed_golden(code: int) -> Command:
+    """Return what a Java broker with compressedRegister and without forceRegister sent."""
+    return next(
+        frame.command
+        for frame in good_frames("broker/registration-compressed")
+        if frame.to_server
+        and frame.command.code == code
+        and (frame.command.fields or {}).get("brokerName") == "broker-b"
+    )
+
+
+def test_a_compressed_registration_is_that_of_a_java_broker_and_says_what_it_is() -> None:
+    java = compressed_golden(103)
+
+    async def main() -> None:
+        async with World(compressed_register=True, name="broker-b") as world:
+            ours = await world.namesrv.next()
+
+        assert ours.body[0] == java.body[0] == 0x78
+        fields = ours.fields or {}
+        assert fields["compressed"] == "true"  # Java's says false, and is refused for it
+        assert fields["bodyCrc32"] == str(zlib.crc32(ours.body) & 0x7FFFFFFF)
+        mine, theirs = (decode_compressed(body, 479) for body in (ours.body, java.body))
+        tables = [one.topic_config_serialize_wrapper.topic_config_table for one in (mine, theirs)]
+        tables[1].pop("RMQ_SYS_TRACE_TOPIC", None)
+        assert tables[0] == tables[1]
+        version = mine.topic_config_serialize_wrapper.data_version
+        assert version == world.topics.version
+
+    run_async(main)
+
+
+def test_without_force_a_name_server_is_asked_first_and_told_only_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "SECOND_ROUND_MS", 1)
+    java = compressed_golden(322)
+
+    async def main() -> None:
+        async with World(force_register=False, name="broker-b") as world:
+            asked = await world.namesrv.next()
+            assert asked.code == java.code == 322
+            assert (asked.fields or {}).keys() == (java.fields or {}).keys()
+            assert dialect.loads(asked.body).keys() == dialect.loads(java.body).keys()
+            assert asked.body == world.topics.version.encode()
+            assert (await world.namesrv.next()).code == 103
+
+            assert (await world.namesrv.next()).code == 322  # the second round
+            world.topics.put(TopicConfig(topic_name="A"))
+            news = await world.namesrv.next()
+
+            assert (news.code, world.namesrv.topics(news).keys()) == (103, {"A"})
+            assert world.registration.registered == [world.namesrv.server.address]
+
+    run_async(main)
+
+
+def test_a_name_server_that_does_not_know_the_question_is_told_everything() -> None:
+    async def main() -> None:
+        world = World(force_register=False)
+        world.namesrv.codes = [3]
+        async with world:
+            assert (await world.namesrv.next()).code == 322
+            assert "TBW102" in world.namesrv.topics(await world.namesrv.next())
+
+    run_async(main)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_our_name_server_takes_both_forms_and_needs_no_second_telling(
+    tmp_path: Path, compressed: bool
+) -> None:
+    async def main() -> None:
+        namesrv = NameServer(NamesrvConfig(host="127.0.0.1", port=0))
+        await namesrv.start()
+        given = {"namesrv": (namesrv.address,), "force_register": False}
+        async with live_broker(tmp_path, compressed_register=compressed, **given) as broker:
+            await until(lambda: broker.context.registration.registered != [])
+            topics = broker.context.topics
+            topics.put(TopicConfig(topic_name="Orders", attributes={"+message.type": "FIFO"}))
+            client = LiveClient(namesrv.address)
+            await until_route(client, "Orders")
+            version = topics.version
+
+            answer = await client.ask(
+                322,
+                {
+                    "brokerName": "broker-a",
+                    "brokerAddr": broker.address,
+                    "clusterName": "DefaultCluster",
+                    "brokerId": "0",
+                },
+                version.encode(),
+            )
+
+            assert (answer.fields or {})["changed"] == "false"
+        await namesrv.stop()
+
+    run_live(main)
+
+
+async def until_route(client: LiveClient, topic: str) -> None:
+    async with asyncio.timeout(20):
+        while (await client.ask(105, {"topic": topic})).code != 0:
+            await asyncio.sleep(0.01)

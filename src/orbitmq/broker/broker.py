@@ -62,6 +62,15 @@ SHOWN_BY_DISPATCH: Final = frozenset(
 )
 """Requests about queues and index: what was acknowledged before is dispatched first, unless it is much."""
 
+LAST_WORDS: Final = frozenset(
+    (
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.UNLOCK_BATCH_MQ,
+    )
+)
+"""What a client says before it leaves; a broker that sends it away listens to that."""
+
 
 class Broker:
     """A broker of one store directory. Belongs to the event loop in which it was started."""
@@ -228,8 +237,9 @@ class Broker:
     async def stop(self) -> None:
         """Answer what is on its way, write everything and close. A second call does nothing."""
         if self._context is not None:
-            self._context.stopping = True
             await self._context.registration.stop()
+            await self._send_away(self._context)
+            self._context.stopping = True
         for server in self._servers:
             server.stop_listening()
         await self._jobs.stop()
@@ -239,6 +249,18 @@ class Broker:
             await server.stop(self.config.stop_grace_ms)
         self._servers.clear()
         await self._close_files()
+
+    async def _send_away(self, context: BrokerContext) -> None:
+        """Send clients to other brokers, if that is wanted, and wait until they are gone."""
+        if not self.config.graceful_stop:
+            return
+        wait_ms = self.config.graceful_stop_seconds * SECOND_MS
+        leaving = [
+            asyncio.ensure_future(server.send_away(wait_ms, LAST_WORDS)) for server in self._servers
+        ]
+        await asyncio.sleep(0)  # from here on a pull that comes back is sent away
+        context.long_poll.wake_all()
+        await asyncio.gather(*leaving)
 
     async def _answer_all(self, context: BrokerContext) -> None:
         """Answer parked pulls and whatever waits for the disk; deliver nothing more."""

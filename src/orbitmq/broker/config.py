@@ -83,6 +83,12 @@ class BrokerConfig:
     offset_save_ms: int = 5 * SECOND_MS  # flushConsumerOffsetInterval
     register_ms: int = 30 * SECOND_MS  # registerNameServerPeriod
     register_timeout_ms: int = 24 * SECOND_MS  # registerBrokerTimeoutMills
+    force_register: bool = (
+        True  # forceRegister; false: only when a name server does not know the newest
+    )
+    compressed_register: bool = False  # compressedRegister
+    graceful_stop: bool = False  # enableShutdownGracefully: a stop sends clients away first
+    graceful_stop_seconds: int = 30  # shutdownWaitTimeSeconds: and waits so long for them to leave
     stop_grace_ms: int = 3 * SECOND_MS  # ours: how long a stop waits for answers to leave
 
     given: dict[str, str] = field(default_factory=dict)
@@ -233,6 +239,10 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "flushConsumerOffsetInterval": ("offset_save_ms", int),
     "registerNameServerPeriod": ("register_ms", int),
     "registerBrokerTimeoutMills": ("register_timeout_ms", int),
+    "forceRegister": ("force_register", _boolean),
+    "compressedRegister": ("compressed_register", _boolean),
+    "enableShutdownGracefully": ("graceful_stop", _boolean),
+    "shutdownWaitTimeSeconds": ("graceful_stop_seconds", int),
 }
 """broker.conf key -> (field, how its text becomes a value)."""
 
@@ -244,6 +254,7 @@ _LEAST: Final = {
     "channelExpiredTimeout": 1,
     "flushConsumerOffsetInterval": 1,
     "registerBrokerTimeoutMills": 1,
+    "shutdownWaitTimeSeconds": 0,
 }
 """What no value may be below."""
 

@@ -98,12 +98,16 @@ class LongPoll:
                 for parked in list(self._queues.get(key, {}).values()):
                     self._attempt(parked, last=True)
 
-    def stop(self) -> None:
-        """Answer all; from now on every pull is answered at once."""
-        self._stopped = True
+    def wake_all(self) -> None:
+        """Answer all pulls as things are now."""
         for _, _, parked in sorted(self._deadlines, key=lambda entry: entry[1]):
             if not parked.done:
                 self._attempt(parked, last=True)
+
+    def stop(self) -> None:
+        """Answer all; from now on every pull is answered at once."""
+        self._stopped = True
+        self.wake_all()
         self._deadlines.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -21,13 +21,19 @@ from orbitmq.errors import FieldError, ResponseError, WireError
 from orbitmq.net.channels import Channels, SilentHandler
 from orbitmq.net.connection import Connection
 from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.compressed_registration import encode_compressed
 from orbitmq.wire.bodies.lists import KvTable
 from orbitmq.wire.bodies.topic_config import DataVersion, TopicConfig
 from orbitmq.wire.bodies.topic_config import Registration as RegistrationBody
 from orbitmq.wire.bodies.topic_config import TopicTable as TopicTableBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.registration import RegisterBroker, UnregisterBroker
+from orbitmq.wire.headers.registration import (
+    QueryDataVersion,
+    QueryDataVersionAnswer,
+    RegisterBroker,
+    UnregisterBroker,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +191,7 @@ class Registration:
         try:
             if server.registered and changed:
                 await self._register(server, self._configs(changed))
-            else:
+            elif self._config.force_register or await self._is_news(server):
                 await self._register(server, self._topics.all().values())
         except (WireError, OSError) as error:
             server.registered = False
@@ -204,18 +210,36 @@ class Registration:
         known = (self._topics.get(topic) for topic in topics)
         return [config for config in known if config is not None]
 
-    async def _register(self, server: _Server, topics: Iterable[TopicConfig]) -> None:
-        command = self._command(topics)
-        answer = await self._channels.request(
-            server.address, command, self._config.register_timeout_ms
+    async def _is_news(self, server: _Server) -> bool:
+        """Ask a name server whether it knows less than the newest; the question keeps us alive there."""
+        header = QueryDataVersion(
+            broker_name=self._config.name,
+            broker_addr=self._address,
+            cluster_name=self._config.cluster,
+            broker_id=self._config.broker_id,
         )
-        if answer.code != ResponseCode.SUCCESS:
-            raise ResponseError(answer.code, answer.remark or "", server.address)
+        body = self._topics.version.encode()
+        command = Command(RequestCode.QUERY_DATA_VERSION, header.write(), body)
+        try:
+            answer = await self._ask(server, command)
+        except ResponseError:
+            return True  # it does not know the question
+        return QueryDataVersionAnswer.read(answer.fields).changed
+
+    async def _register(self, server: _Server, topics: Iterable[TopicConfig]) -> None:
+        answer = await self._ask(server, self._command(topics))
         if answer.body:
             try:
                 self._topics.set_order_topics(KvTable.decode(answer.body).table)
             except FieldError as error:
                 logger.warning("name server %s: its order topics: %s", server.address, error)
+
+    async def _ask(self, server: _Server, command: Command) -> Command:
+        timeout_ms = self._config.register_timeout_ms
+        answer = await self._channels.request(server.address, command, timeout_ms)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ResponseError(answer.code, answer.remark or "", server.address)
+        return answer
 
     def _command(self, topics: Iterable[TopicConfig]) -> Command:
         config = self._config
@@ -224,7 +248,9 @@ class Registration:
             topic_config_table={topic.topic_name: self._shown(topic) for topic in topics},
             mapping_data_version=DataVersion(timestamp=self._topics.version.timestamp),
         )
-        body = RegistrationBody(topic_config_serialize_wrapper=table).encode()
+        told = RegistrationBody(topic_config_serialize_wrapper=table)
+        compressed = config.compressed_register
+        body = encode_compressed(told) if compressed else told.encode()
         host, _, port = self._address.rpartition(":")
         header = RegisterBroker(
             broker_name=config.name,
@@ -233,6 +259,7 @@ class Registration:
             ha_server_addr=f"{host}:{int(port) + 1}",
             broker_id=config.broker_id,
             enable_acting_master=False,
+            compressed=compressed,  # RocketMQ 5.3.3 says false, and no name server understands it
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)

@@ -35,6 +35,8 @@ class NamesrvConfig:
     support_acting_master: bool = False  # supportActingMaster
     black_list: str = "configBlackList;configStorePath;kvConfigPath"  # configBlackList
     idle_ms: int = 120 * SECOND_MS  # serverChannelMaxIdleTimeSeconds
+    graceful_stop: bool = False  # enableShutdownGracefully: a stop sends clients away first
+    graceful_stop_ms: int = 30 * SECOND_MS  # shutdownWaitTimeSeconds: and waits so long for them
 
     given: Mapping[str, str] = field(default_factory=dict)
     """Keys that were given and have no effect here."""
@@ -48,6 +50,7 @@ class NamesrvConfig:
             ("scanNotActiveBrokerInterval", self.scan_interval_ms, 1, None),
             ("serverChannelMaxIdleTimeSeconds", self.idle_ms, 1, None),
             ("waitSecondsForService", self.wait_for_service_ms, 0, None),
+            ("shutdownWaitTimeSeconds", self.graceful_stop_ms, 0, None),
         ):
             if value < least or (most is not None and value > most):
                 rule = f"must be at least {least}" + (f" and at most {most}" if most else "")
@@ -165,6 +168,8 @@ _KEYS: Final[dict[str, _Key]] = {
     "supportActingMaster": ("support_acting_master", _read_bool, _show),
     "configBlackList": ("black_list", str, _show),
     "serverChannelMaxIdleTimeSeconds": ("idle_ms", _read_seconds, _show_seconds),
+    "enableShutdownGracefully": ("graceful_stop", _read_bool, _show),
+    "shutdownWaitTimeSeconds": ("graceful_stop_ms", _read_seconds, _show_seconds),
 }
 _NETTY_KEYS: Final = frozenset(
     """

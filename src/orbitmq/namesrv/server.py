@@ -72,6 +72,9 @@ class NameServer:
         if self._scan is not None:
             self._scan.cancel()
             self._scan = None
+        config = self._handler.config
+        if config.graceful_stop:
+            await self._server.send_away(config.graceful_stop_ms)
         if self._saves:
             await asyncio.wait(self._saves)
         await self._server.stop(grace_ms)

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import os
+from collections.abc import Container
 
 from orbitmq.errors import UnreachableError
 from orbitmq.net.config import NetConfig
 from orbitmq.net.connection import Connection, Handler
+from orbitmq.net.go_away import GoAway
 from orbitmq.net.spin import Spin
 from orbitmq.wire.command import Command
 
@@ -90,6 +92,19 @@ class Server:
         """Accept no more connections; those that are there stay."""
         if self._server is not None:
             self._server.close()
+
+    async def send_away(self, wait_ms: float, kept: Container[int] = ()) -> None:
+        """Accept nobody, send away who is there (`GoAway`), and wait so long for them to leave."""
+        self.stop_listening()
+        handler = GoAway(self._handler, kept)
+        leaving = list(self.connections)
+        for connection in leaving:
+            connection.use(handler)
+        if leaving:
+            waits = [asyncio.ensure_future(connection.wait_closed()) for connection in leaving]
+            await asyncio.wait(waits, timeout=wait_ms / 1000)
+            for wait in waits:
+                wait.cancel()
 
     async def stop(self, grace_ms: float = 3000) -> None:
         """Close everything; what was sent gets so long to leave."""
