@@ -9,6 +9,7 @@ import pytest
 
 from admin_world import AdminWorld
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.store.config import Role
 from orbitmq.units import HOUR_MS, MINUTE_MS
 from orbitmq.wire.codes import RequestCode
 
@@ -87,8 +88,46 @@ def test_figures_tell_what_was_stored_and_read(world: AdminWorld) -> None:
     assert told["earliestMessageTimeStamp"] == str(world.store.earliest_time())
     assert told["runtime"] == "[ 1 days, 1 hours, 3 minutes, 0 seconds ]"
     assert told["brokerVersionDesc"] == "V5_3_3"
-    assert told["putMessageDistributeTime"].startswith("[<=0ms]:2 [0~10ms]:0 ")
     assert 0 <= float(told["commitLogDiskRatio"]) <= 1
+
+
+def test_times_of_appends_are_those_that_were_measured(world: AdminWorld) -> None:
+    timing = world.store._counters.append_time
+    for ms in [0.2] * 980 + [7] * 10 + [30] * 9 + [12_000]:
+        timing.add(round(ms * 1_000_000))
+
+    told = figures(world)
+
+    assert told["putMessageDistributeTime"] == (
+        "[<=0ms]:980 [0~10ms]:10 [10~50ms]:9 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 "
+        "[500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 [4~5s]:0 [5~10s]:0 [10s~]:1 "
+    )
+    assert (told["putLatency99"], told["putLatency999"]) == ("10.00", "50.00")
+    assert told["putMessageEntireTimeMax"] == "12000"
+
+
+def test_append_that_hangs_is_seen(world: AdminWorld) -> None:
+    assert figures(world)["pageCacheLockTimeMills"] == "0"
+    world.store._log.appender._lock_since_ms = world.clock.now_ms()
+    world.clock.advance(1_234)
+
+    assert figures(world)["pageCacheLockTimeMills"] == "1234"
+    world.store._log.appender._lock_since_ms = 0
+
+
+def test_free_buffers_of_the_pool_are_counted(tmp_path: Path) -> None:
+    pool = {"transient_pool": True, "transient_pool_size": 3}
+    with AdminWorld(tmp_path, store=pool) as world:
+        before = figures(world)["remainTransientStoreBufferNumbs"]
+        world.append("T", b"x")
+
+        assert before == "3"
+        assert figures(world)["remainTransientStoreBufferNumbs"] == "2"
+
+
+def test_replica_is_not_active(tmp_path: Path) -> None:
+    with AdminWorld(tmp_path, store={"role": Role.REPLICA}) as world:
+        assert figures(world)["brokerActive"] == "false"
 
 
 def test_rates_appear_when_there_are_enough_samples(world: AdminWorld) -> None:
@@ -111,6 +150,8 @@ def test_empty_broker_has_figures_without_nonsense(world: AdminWorld) -> None:
     told = figures(world)
 
     assert told["earliestMessageTimeStamp"] == "-1"
+    assert (told["commitLogMinOffset"], told["commitLogMaxOffset"]) == ("-1", "0")
+    assert (told["putLatency99"], told["brokerActive"]) == ("0.00", "true")
     assert told["putMessageTimesTotal"] == "1"  # RocketMQ's: others divide by it
     for name, value in told.items():
         if name.endswith(("Tps", "Time", "Desc", "runtime")) or "Capacity" in name:

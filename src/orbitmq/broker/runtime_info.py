@@ -5,14 +5,15 @@ figure that is missing.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.statistics import StoreSample
 from orbitmq.store.clean import disk_ratio
-from orbitmq.store.statistics import StoreStatistics
+from orbitmq.store.config import Role
+from orbitmq.store.statistics import EDGES_US, StoreStatistics
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from orbitmq.wire.codes import VERSION
 
@@ -21,9 +22,21 @@ VERSION_NAME: Final = "V5_3_3"
 
 _SPANS: Final = (10, 60, 600)  # seconds over which rates are told
 _NO_POOL: Final = 0x7FFFFFFF  # what is left of a pool that is not used
-_BUCKETS: Final = (
-    "0~10ms 10~50ms 50~100ms 100~200ms 200~500ms 500ms~1s 1~2s 2~3s 3~4s 4~5s 5~10s 10s~"
-)
+_BUCKETS: Final = {
+    "<=0ms": 1,  # RocketMQ counts whole milliseconds
+    "0~10ms": 10,
+    "10~50ms": 50,
+    "50~100ms": 100,
+    "100~200ms": 200,
+    "200~500ms": 500,
+    "500ms~1s": 1_000,
+    "1~2s": 2_000,
+    "2~3s": 3_000,
+    "3~4s": 4_000,
+    "4~5s": 5_000,
+    "5~10s": 10_000,
+}
+"""Name of a span of time -> its end in milliseconds."""
 
 _BYTE_UNITS: Final = "KMGTPE"
 
@@ -56,7 +69,7 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
 
 def _identity(context: BrokerContext) -> dict[str, str]:
     return {
-        "brokerActive": "true",
+        "brokerActive": str(context.config.store.role is not Role.REPLICA).lower(),
         "brokerVersion": str(VERSION),
         "brokerVersionDesc": VERSION_NAME,
         "bootTimestamp": str(context.boot_ms),
@@ -87,23 +100,26 @@ def _totals(context: BrokerContext) -> dict[str, str]:
 
 def _puts(figures: StoreStatistics) -> dict[str, str]:
     times = max(figures.appended_messages, 1)  # RocketMQ never tells 0: others divide by it
-    average_ms = f"{figures.append_average_us / 1000:.2f}"
     return {
         "putMessageTimesTotal": str(times),
         "putMessageFailedTimes": str(figures.refused_messages),
         "putMessageSizeTotal": str(figures.appended_bytes),
         "putMessageAverageSize": str(figures.appended_bytes / times),
         "putMessageEntireTimeMax": str(round(figures.append_max_us / 1000)),
-        "putMessageDistributeTime": _distribution(figures.appended_messages),
-        # Only the average is measured; an append does not wait for the disk.
-        "putLatency99": average_ms,
-        "putLatency999": average_ms,
+        "putMessageDistributeTime": _distribution(figures.append_counts),
+        "putLatency99": f"{figures.append_p99_us / 1000:.2f}",
+        "putLatency999": f"{figures.append_p999_us / 1000:.2f}",
     }
 
 
-def _distribution(appends: int) -> str:
-    """Return how many appends took how long: writing to mapped memory takes microseconds."""
-    return f"[<=0ms]:{appends} " + "".join(f"[{name}]:0 " for name in _BUCKETS.split())
+def _distribution(counts: Sequence[int]) -> str:
+    """Return how many of the timed appends took how long."""
+    told, at = [], 0
+    for name, end_ms in _BUCKETS.items():
+        end = EDGES_US.index(end_ms * 1_000) + 1
+        told.append(f"[{name}]:{sum(counts[at:end])} ")
+        at = end
+    return "".join((*told, f"[10s~]:{sum(counts[at:])} "))
 
 
 def _gets(figures: StoreStatistics) -> dict[str, str]:
@@ -133,18 +149,18 @@ def _tps(span: tuple[StoreSample, StoreSample], counters: tuple[str, ...]) -> fl
 
 
 def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
-    pool = context.config.store.transient_pool_size if context.config.store.transient_pool else None
+    free = figures.free_buffers
     told = {} if not context.config.store.follows_spark else {"dispatchMode": "spark"}
     return {
         **told,
-        "commitLogMinOffset": str(figures.min_log_offset),
+        "commitLogMinOffset": str(figures.min_log_offset if figures.max_log_offset else -1),
         "commitLogMaxOffset": str(figures.max_log_offset),
         "dispatchBehindBytes": str(figures.dispatch_behind_bytes),
         "dispatchMaxBuffer": "0",
-        "pageCacheLockTimeMills": "0",
+        "pageCacheLockTimeMills": str(figures.append_lock_ms),
         "earliestMessageTimeStamp": str(context.store.earliest_time()),
         "remainHowManyDataToFlush": _bytes_text(figures.unflushed_bytes),
-        "remainTransientStoreBufferNumbs": str(_NO_POOL if pool is None else pool),
+        "remainTransientStoreBufferNumbs": str(_NO_POOL if free is None else free),
     }
 
 

@@ -4,7 +4,18 @@ The counters are plain integers: each has one writer, who holds the lock of what
 may see them a few microseconds apart; that is good enough for figures.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+EDGES_US: Final = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000),
+    *(200_000, 500_000, 1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000, 10_000_000),
+)
+"""Times at which durations are told apart; those of RocketMQ's figures are among them."""
+_EDGES_NS: Final = tuple(edge * 1_000 for edge in EDGES_US)
+assert all(low < high for low, high in pairwise(EDGES_US))
 
 
 @dataclass(slots=True)
@@ -14,11 +25,23 @@ class Timing:
     count: int = 0
     total_ns: int = 0
     max_ns: int = 0
+    counts: list[int] = field(default_factory=lambda: [0] * (len(EDGES_US) + 1))
+    """How many took up to each of `EDGES_US`, and more than the one before it; the last: longer."""
 
     def add(self, elapsed_ns: int) -> None:
         self.count += 1
         self.total_ns += elapsed_ns
         self.max_ns = max(self.max_ns, elapsed_ns)
+        self.counts[bisect_left(_EDGES_NS, elapsed_ns)] += 1
+
+    def percentile_us(self, share: float) -> float:
+        """Return how long this share of them took at most; as exact as `EDGES_US` are fine."""
+        wanted, seen = share * self.count, 0
+        for edge, count in zip(EDGES_US, self.counts, strict=False):
+            seen += count
+            if seen >= wanted:
+                return min(edge, self.max_us)
+        return self.max_us
 
     @property
     def average_us(self) -> float:
@@ -58,6 +81,11 @@ class StoreStatistics:
     refused_messages: int
     append_average_us: float
     append_max_us: float
+    append_p99_us: float
+    append_p999_us: float
+    append_counts: tuple[int, ...]  # of the timed ones, by EDGES_US
+    append_lock_ms: int  # how long the append that is under way has taken so far
+    free_buffers: int | None  # of the transient pool; None: there is none
     get_calls: int
     get_found: int
     get_missed: int
@@ -93,6 +121,8 @@ def snapshot(
     visible_offset: int,
     queue_count: int,
     refusal: str,
+    append_lock_ms: int = 0,
+    free_buffers: int | None = None,
 ) -> StoreStatistics:
     """Return the counters and offsets as one value."""
     return StoreStatistics(
@@ -102,6 +132,11 @@ def snapshot(
         refused_messages=counters.refused_messages,
         append_average_us=counters.append_time.average_us,
         append_max_us=counters.append_time.max_us,
+        append_p99_us=counters.append_time.percentile_us(0.99),
+        append_p999_us=counters.append_time.percentile_us(0.999),
+        append_counts=tuple(counters.append_time.counts),
+        append_lock_ms=append_lock_ms,
+        free_buffers=free_buffers,
         get_calls=counters.get_calls,
         get_found=counters.get_found,
         get_missed=counters.get_missed,

@@ -311,6 +311,8 @@ class MessageStore(StoreReads):
             dispatched_offset=self.dispatched_offset,
             visible_offset=self._log.visible_offset(),
             queue_count=len(self._parts.dispatcher.queues.names),
+            append_lock_ms=self._log.appender.lock_held_ms,
+            free_buffers=None if self._log.pool is None else self._log.pool.free_count,
             refusal=self.flags.refusal(),
         )
 

@@ -506,9 +506,14 @@ class Appender:
             return illegal("the message has no body")
         return self._busy_refusal()
 
-    def _busy_refusal(self) -> AppendResult | None:
+    @property
+    def lock_held_ms(self) -> int:
+        """How long the append that is under way has taken so far."""
         since = self._lock_since_ms
-        held = self._now_ms() - since if since else 0
+        return self._now_ms() - since if since else 0
+
+    def _busy_refusal(self) -> AppendResult | None:
+        held = self.lock_held_ms
         if not self._config.page_cache_busy_ms < held < _BUSY_MS_MAX:
             return None
         reason = f"another append has been waiting for the disk for {held} ms"
