@@ -1,0 +1,338 @@
+"""Every key of a broker.conf that is said to have an effect reaches the place that uses it.
+
+Each test starts a broker from a file with one key, and looks from outside, or at the part that
+follows the setting where nothing can be seen from outside. The keys of the store have tests of their own.
+"""
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from golden_frames import good_frames
+from live_broker import LOOPBACK, LiveClient, run_live, until
+from orbitmq.broker import config as broker_config
+from orbitmq.broker.broker import Broker
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.files.state_file import read_state
+from orbitmq.net.config import NET_KEYS
+from orbitmq.net.connection import Connection
+from orbitmq.net.server import Server
+from orbitmq.settings import parse_properties
+from orbitmq.store import config as store_config
+from orbitmq.wire.bodies.heartbeat import ConsumerData, HeartbeatData
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
+
+FAR_MS = 4_000_000_000_000
+SIZES = "mappedFileSizeCommitLog=262144\nmaxHashSlotNum=64\nmaxIndexNum=256\n"
+HERE = f"brokerIP1={LOOPBACK}\nbindAddress={LOOPBACK}\nlistenPort=0\nbrokerName=broker-a\n"
+
+Look = Callable[[Broker, LiveClient], Awaitable[object]]
+
+
+def from_conf(root: Path, *lines: str) -> BrokerConfig:
+    """Return the config that a broker.conf with these lines makes."""
+    file = root / "broker.conf"
+    file.write_text(HERE + SIZES + "".join(f"{line}\n" for line in lines))
+    return BrokerConfig.load(file, {"storePathRootDir": root / "store"})
+
+
+def seen(root: Path, look: Look, *lines: str) -> object:
+    """Return what can be seen of a broker that was started with these lines."""
+
+    async def main() -> object:
+        async with Broker(from_conf(root, *lines)) as broker:
+            return await look(broker, LiveClient(broker.address))
+
+    return run_live(main)
+
+
+# Defaults
+
+
+def rocketmq_defaults() -> dict[str, str]:
+    frames = good_frames("java-json/mqadmin")
+    body = next(f.command.body for f in frames if f.request_code == 26 and f.command.body)
+    return {key: value for _, key, value in parse_properties(body.decode())}
+
+
+SET_IN_THE_RECORDING = {
+    "bindAddress",
+    "brokerIP1",
+    "brokerName",
+    "listenPort",
+    "mappedFileSizeCommitLog",
+    "namesrvAddr",
+    "storePathCommitLog",
+    "storePathRootDir",
+    "traceTopicEnable",
+}
+
+
+@pytest.mark.parametrize(
+    "key", sorted(broker_config.KEYS | store_config.KEYS | NET_KEYS.keys() - {"dispatch"})
+)
+def test_default_is_rocketmqs(key: str) -> None:
+    theirs = rocketmq_defaults()
+    if key == "flushIntervalCommitLog":
+        theirs[key] = "500"  # mqadmin had just changed it
+    if key in SET_IN_THE_RECORDING | {"readOnlyCommitLogStorePaths", "dispatch"}:
+        pytest.skip("set in the recording, or not told there")
+
+    assert BrokerConfig.from_settings({}).properties()[key] == theirs[key]
+
+
+def test_defaults_that_the_recording_does_not_tell() -> None:
+    ours = BrokerConfig.from_settings({}).properties()
+
+    assert ours["mappedFileSizeCommitLog"] == str(1 << 30)
+    assert ours["bindAddress"] == "0.0.0.0"
+    assert ours["listenPort"] == "10911"
+    assert ours["brokerName"] == socket.gethostname()
+    assert ours["storePathRootDir"] == str(Path.home() / "store")
+    assert (ours["namesrvAddr"], ours["traceTopicEnable"], ours["dispatch"]) == (
+        "",
+        "false",
+        "live",
+    )
+
+
+# What can be seen from outside
+
+
+async def send(broker: Broker, client: LiveClient) -> object:
+    answer = await client.send("New", b"x")
+    fields = answer.fields or {}
+    return answer.code, fields.get("MSG_REGION"), fields.get("TRACE_ON")
+
+
+async def topics(broker: Broker, client: LiveClient) -> object:
+    answer = await client.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+    table = json.loads(answer.body)["topicConfigTable"]
+    return {name: (one["writeQueueNums"], one["perm"]) for name, one in table.items()}
+
+
+async def pull(broker: Broker, client: LiveClient) -> object:
+    await client.send("New", b"x")
+    await until(lambda: broker.context.store.max_offset("New", 0) == 1)
+    return (await client.pull("G", "New", 0)).code
+
+
+async def wait_for_pull(broker: Broker, client: LiveClient) -> object:
+    """Return how long a pull that asks for 50 s is parked."""
+    await client.heartbeat("G", "New")
+    await client.send("New", b"x")
+    clock = broker.context.clock
+    pulled = asyncio.ensure_future(client.pull("G", "New", 1, suspend_ms=50_000))
+    await until(lambda: broker.context.long_poll.count or pulled.done())
+    parked = broker.context.long_poll._deadlines
+    wait_ms = parked[0][0] - clock.monotonic_ms() if parked else 0
+    pulled.cancel()
+    return "long" if wait_ms > 40_000 else "short" if wait_ms > 3_000 else "at once"
+
+
+async def online(broker: Broker, client: LiveClient) -> object:
+    data = HeartbeatData(
+        client_id="c",
+        consumer_data_set=[ConsumerData(group_name="G", consume_type="CONSUME_ACTIVELY")],
+    )
+    await client.ask(RequestCode.HEART_BEAT, body=data.encode())
+    return broker.context.consumers.group("G") is not None
+
+
+async def notices(broker: Broker, client: LiveClient) -> object:
+    await client.heartbeat("G", "New")
+    second = LiveClient(client.address, "client-2")
+    await second.heartbeat("G", "New")
+    await second.ask(RequestCode.GET_BROKER_CONFIG)  # what was sent before is here now
+    return client.asked.qsize() + second.asked.qsize() > 0
+
+
+async def reset(broker: Broker, client: LiveClient) -> object:
+    await client.heartbeat("G", "New")
+    await client.send("New", b"x")
+    for queue_id in range(4):
+        await client.commit("G", "New", 0, queue_id)
+    fields = {"topic": "New", "group": "G", "timestamp": "-1", "isForce": "true"}
+    await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    codes = [client.asked.get_nowait().code for _ in range(client.asked.qsize())]
+    return RequestCode.RESET_CONSUMER_CLIENT_OFFSET in codes
+
+
+async def expiry(broker: Broker, client: LiveClient) -> object:
+    await client.heartbeat("G", "New")
+    await asyncio.sleep(0.01)
+    broker._expire_clients()
+    return broker.context.consumers.group("G") is not None
+
+
+OUTSIDE = [
+    ("brokerName=b9", topics, "b9", (1, 7)),
+    ("brokerClusterName=C9", topics, "C9", (16, 7)),
+    ("regionId=R9", send, 1, "R9"),
+    ("traceOn=false", send, 2, "false"),
+    ("autoCreateTopicEnable=false", send, 0, ResponseCode.TOPIC_NOT_EXIST),
+    (f"startAcceptSendRequestTimeStamp={FAR_MS}", send, 0, ResponseCode.SYSTEM_ERROR),
+    ("autoCreateSubscriptionGroup=false", pull, None, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+    ("brokerPermission=2", pull, None, ResponseCode.NO_PERMISSION),
+    ("defaultTopicQueueNums=3", topics, "TBW102", (3, 7)),
+    ("clusterTopicEnable=false", topics, "DefaultCluster", (16, 1)),
+    ("brokerTopicEnable=false", topics, "broker-a", (1, 1)),
+    ("traceTopicEnable=true", topics, "RMQ_SYS_TRACE_TOPIC", (1, 6)),
+    ("traceTopicEnable=true\nmsgTraceTopicName=Tr", topics, "Tr", (1, 6)),
+    ("reviveQueueNum=3", topics, "rmq_sys_REVIVE_LOG_DefaultCluster", (3, 6)),
+    ("timerWheelEnable=false", topics, "rmq_sys_wheel_timer", None),
+    ("longPollingEnable=false\nshortPollingTimeMills=9000", wait_for_pull, None, "short"),
+    ("longPollingEnable=false\nshortPollingTimeMills=100", wait_for_pull, None, "at once"),
+    ("rejectPullConsumerEnable=true", online, None, False),
+    ("notifyConsumerIdsChangedEnable=false", notices, None, False),
+    ("useServerSideResetOffset=false", reset, None, True),
+    ("channelExpiredTimeout=1", expiry, None, False),
+]
+
+
+@pytest.mark.parametrize(("lines", "look", "part", "expected"), OUTSIDE)
+def test_setting_makes_a_difference(
+    tmp_path: Path, lines: str, look: Look, part: object, expected: object
+) -> None:
+    def of(found: object) -> object:
+        if isinstance(found, dict):
+            return found.get(part)
+        return found[part] if isinstance(found, tuple) else found  # type: ignore[call-overload]
+
+    (tmp_path / "without").mkdir()
+
+    without = of(seen(tmp_path / "without", look))
+    with_setting = of(seen(tmp_path, look, lines))
+
+    assert with_setting == expected
+    assert without != expected
+
+
+def test_address_and_ports_are_taken(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port = probe.getsockname()[1]
+
+    async def look(broker: Broker, client: LiveClient) -> object:
+        listening = [(server.host, server.port) for server in broker._servers]
+        return broker.address, listening
+
+    given = (f"listenPort={port}", "bindAddress=127.0.0.3", "brokerIP1=127.0.0.2")
+    address, listening = seen(tmp_path, look, *given)  # type: ignore[misc]
+
+    assert address == f"127.0.0.2:{port}"
+    assert listening == [("127.0.0.3", port), ("127.0.0.3", port - 2)]
+
+
+def test_limits_of_connections_reach_the_sockets(tmp_path: Path) -> None:
+    async def look(broker: Broker, client: LiveClient) -> object:
+        return {(s._config.idle_ms, s._config.backlog) for s in broker._servers}
+
+    given = ("serverChannelMaxIdleTimeSeconds=7", "serverSocketBacklog=5")
+    assert seen(tmp_path, look, *given) == {(7_000, 5)}
+
+
+def test_offsets_are_saved_at_the_interval(tmp_path: Path) -> None:
+    async def look(broker: Broker, client: LiveClient) -> object:
+        await client.heartbeat("G", "New")
+        await client.send("New", b"x")
+        await client.commit("G", "New", 1)
+        file = broker.config.store.root / "config" / "consumerOffset.json"
+        await until(lambda: "New@G" in read_state(file).get("offsetTable", {}), seconds=4)
+        return True
+
+    assert seen(tmp_path, look, "flushConsumerOffsetInterval=20")
+
+
+# Registration
+
+
+class Namesrv:
+    """Keeps the requests of brokers."""
+
+    def __init__(self) -> None:
+        self.told: list[Command] = []
+        self.is_silent = False
+        self.server = Server(self)
+
+    def on_open(self, connection: Connection) -> None: ...
+
+    def on_close(self, connection: Connection, error: Exception | None) -> None: ...
+
+    def on_commands(self, connection: Connection, requests: list[Command]) -> None:
+        self.told += requests
+        for request in requests if not self.is_silent else ():
+            connection.send(request.answer(fields={"changed": "true"}))
+
+
+def registrations(root: Path, *lines: str) -> list[Command]:
+    """Return what a name server hears of a broker with these lines, up to its registration."""
+    namesrv = Namesrv()
+
+    async def main() -> None:
+        await namesrv.server.start(LOOPBACK, 0)
+        config = from_conf(root, f"namesrvAddr={namesrv.server.address}", *lines)
+        async with Broker(config) as broker:
+            await until(lambda: broker.context.registration.registered)
+        await namesrv.server.stop(100)
+
+    run_live(main)
+    return namesrv.told
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "value"),
+    [
+        ("brokerId=3", "brokerId", "3"),
+        ("brokerName=b9", "brokerName", "b9"),
+        ("brokerClusterName=C9", "clusterName", "C9"),
+        ("compressedRegister=true", "compressed", "true"),
+    ],
+)
+def test_name_servers_are_told(tmp_path: Path, lines: str, field: str, value: str) -> None:
+    told = registrations(tmp_path, lines)
+
+    assert told[0].code == RequestCode.REGISTER_BROKER
+    assert (told[0].fields or {})[field] == value
+    assert (told[0].body[0] == 0x78) is (field == "compressed")
+
+
+def test_name_servers_are_asked_first_without_force(tmp_path: Path) -> None:
+    told = registrations(tmp_path, "forceRegister=false")
+
+    assert [one.code for one in told[:2]] == [322, 103]
+
+
+def test_a_name_server_that_is_silent_is_given_up_in_time(tmp_path: Path) -> None:
+    namesrv = Namesrv()
+    namesrv.is_silent = True
+
+    async def main() -> None:
+        await namesrv.server.start(LOOPBACK, 0)
+        given = f"namesrvAddr={namesrv.server.address}", "registerBrokerTimeoutMills=50"
+        async with Broker(from_conf(tmp_path, *given)) as broker:
+            (server,) = broker.context.registration._servers.values()
+            await until(lambda: server.failed, seconds=10)
+        await namesrv.server.stop(100)
+
+    run_live(main)
+
+
+def test_settings_of_the_rest_reach_their_parts(tmp_path: Path) -> None:
+    lines = ("registerNameServerPeriod=20000", "enableShutdownGracefully=true")
+    config = from_conf(tmp_path, *lines, "shutdownWaitTimeSeconds=7")
+
+    assert config.register_ms == 20_000
+    assert (config.graceful_stop, config.graceful_stop_seconds) == (True, 7)
+
+
+def test_every_key_of_a_broker_is_looked_at_here() -> None:
+    text = Path(__file__).read_text()
+
+    missing = {key for key in broker_config.KEYS | NET_KEYS.keys() if f"{key}=" not in text}
+    assert missing == set()
