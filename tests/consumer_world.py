@@ -20,6 +20,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.client.consumer import AsyncConsumer
 from orbitmq.client.message import Message, ReceivedMessage
 from orbitmq.client.producer import AsyncProducer
+from orbitmq.clock import Clock
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
 from orbitmq.store.config import StoreConfig
@@ -70,6 +71,9 @@ class ConsumerWorld:
     def offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return what the broker knows of a group's progress."""
         return self.broker.context.offsets.get(group, topic, queue_id)
+
+    def queues(self, topic: str, count: int) -> list[MessageQueue]:
+        return [self.queue(topic, number) for number in range(count)]
 
     def queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, BROKER_NAME, queue_id)
@@ -125,14 +129,16 @@ def broker_config(root: Path, namesrv: str, name: str = BROKER_NAME, **given: An
 
 
 @asynccontextmanager
-async def consumer_world(directory: Path, **given: Any) -> AsyncIterator[ConsumerWorld]:
-    """Run name server, broker and producer; `given` are settings of the broker."""
+async def consumer_world(
+    directory: Path, *, clock: Clock | None = None, **given: Any
+) -> AsyncIterator[ConsumerWorld]:
+    """Run name server, broker and producer; `clock` is the broker's, `given` are its settings."""
     namesrv = NameServer(NamesrvConfig(host="127.0.0.1", port=0))
     await namesrv.start()
     try:
         config = broker_config(directory / "store", namesrv.address, **given)
         async with (
-            Broker(config) as broker,
+            Broker(config, clock=clock) as broker,
             AsyncProducer(namesrv.address, group="test-producer") as producer,
         ):
             yield ConsumerWorld(namesrv.address, broker, producer)

@@ -1,6 +1,5 @@
 """What the clients of one client id share."""
 
-
 import pytest
 
 from async_run import run_async, until

@@ -183,6 +183,7 @@ def test_a_paused_queue_returns_nothing(tmp_path):
     run_async(main)
 
 
+@pytest.mark.feature("F20")
 def test_a_poll_is_woken_by_a_new_message(tmp_path):
     async def main():
         async with consumer_world(tmp_path) as world:

@@ -1,6 +1,9 @@
 """Members of a group against a live broker: sharing, retries, dead letters, resets, restarts."""
 
 import asyncio
+import subprocess
+import sys
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -21,8 +24,11 @@ from orbitmq.broker.broker import Broker
 from orbitmq.client.consumer import AsyncConsumer
 from orbitmq.client.handling import DEAD_LETTERS, RetryLater
 from orbitmq.client.message import Message
+from orbitmq.client.rebalance import share_of, strategy_named
 from orbitmq.errors import ClientError, ConfigError, UnreachableError
+from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
+from orbitmq.wire.headers.pull import PullHeader
 
 
 def consumer(world: ConsumerWorld, group: str, handler, topics="Orders", **given) -> AsyncConsumer:
@@ -95,74 +101,225 @@ def test_two_members_share_the_queues_and_one_that_leaves_hands_them_over(tmp_pa
     run_async(main)
 
 
-@pytest.mark.feature("F100")
-def test_offsets_that_were_not_stored_before_a_takeover_lead_to_redelivery(tmp_path):
+@pytest.mark.feature("F97")
+@pytest.mark.parametrize("strategy", ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"])
+def test_members_compute_shares_that_are_disjoint_and_complete_as_members_come_and_go(
+    tmp_path, strategy
+):
     async def main():
         async with consumer_world(tmp_path) as world:
-            await world.create("Orders", queues=1)
-            await world.send("Orders", *names(3))
-            started, done, heir = [], [], Seen()
+            await world.create("Orders", queues=8)
+            given = {"strategy": strategy, "handover_wait_ms": 0}
+            members = [consumer(world, "demo", Seen(), **given) for _ in range(3)]
 
-            async def handle(message):
-                started.append(message)
-                await until(lambda: len(started) == 3)  # all pulled before the first is done
-                done.append(message)
+            async def shared_by(*present: AsyncConsumer) -> None:
+                """Wait until each has what the rule gives it, and say that this is everything."""
+                ids, queues = [one.client_id for one in present], world.queues("Orders", 8)
+                rule = strategy_named(strategy)
+                shares = [set(share_of(rule, one, reversed(queues), reversed(ids))) for one in ids]
+                await until(lambda: [orders(one) for one in present] == shares)
+                assert sorted(q for share in shares for q in share) == queues
 
-            member = consumer(world, "demo", handle, persist_interval_ms=60_000)
-            await member.open()
-            await until(lambda: len(done) == 3)
-            # As if the process were killed: connections break, nothing is stored or unregistered.
-            inner = member._inner
-            core = inner._context.core
-            core.channels.close_address(world.broker.address)
-            core._consumers.clear()
-            inner._context.offsets._changed.clear()
-            await member.close()
-
-            async with consumer(world, "demo", heir):
-                await until(lambda: len(heir.messages) >= 3)
-
-            assert counts(heir) == once(names(3))
+            for count in (1, 2, 3):
+                await members[count - 1].open()
+                await shared_by(*members[:count])
+            await members[1].close()
+            await shared_by(members[0], members[2])
+            await members[0].close()
+            await shared_by(members[2])
+            await members[2].close()
 
     run_async(main)
 
 
-def hang(member: AsyncConsumer) -> None:
-    """Let a member say nothing more to its broker, though its connection is open."""
+def orders(member: AsyncConsumer) -> set[MessageQueue]:
+    return {queue for queue in member.queues if queue.topic == "Orders"}
 
-    async def nothing() -> int:
-        return 0
 
-    core = member._inner._context.core
-    core.heartbeat = nothing
-    core._greet = lambda reference: None
+CONSUMER_PROCESS = """
+import sys, threading
+from orbitmq.client import Consumer
+
+def handle(message):
+    print(message.body.decode(), flush=True)
+    if message.body != b"m0":
+        threading.Event().wait()
+
+settings = dict(start_from="first", persist_interval_ms=50)
+with Consumer(sys.argv[1], "demo", "Orders", handle, **settings):
+    threading.Event().wait()
+"""
 
 
 @pytest.mark.feature("F100")
-@pytest.mark.parametrize("expiry_ms", [300, 900])
-def test_a_member_that_falls_silent_keeps_its_queues_until_its_heartbeat_is_missed(
-    tmp_path, expiry_ms
+def test_what_a_killed_process_had_not_committed_comes_again_to_another_member(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(4))
+            heir, program = Seen(), [sys.executable, "-c", CONSUMER_PROCESS, world.namesrv]
+            process = await asyncio.create_subprocess_exec(*program, stdout=subprocess.PIPE)
+            try:
+                lines = [await process.stdout.readline() for _ in range(4)]
+                await until(lambda: world.offset("demo", "Orders", 0) == 1)
+                async with consumer(world, "demo", heir):
+                    assert heir.messages == []
+                    process.kill()
+                    await process.wait()
+                    await until(lambda: len(heir.messages) >= 3)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+
+            assert sorted(lines) == [b"m0\n", b"m1\n", b"m2\n", b"m3\n"]
+            assert counts(heir) == once(["m1", "m2", "m3"])
+            assert world.offset("demo", "Orders", 0) == 4
+
+    run_async(main, seconds=60)
+
+
+class Minutes:
+    """Two members of a group, and time by the broker's clock: seconds pass as the test says."""
+
+    def __init__(self, world: ConsumerWorld, clock: FakeClock, *members: AsyncConsumer) -> None:
+        self.world, self.clock, self.members = world, clock, members
+        self.silent: set[AsyncConsumer] = set()
+        self._beaten_ms = dict.fromkeys(members, clock.monotonic_ms())
+
+    async def second(self) -> None:
+        """Let a second pass: heartbeats that are due by each member's job, a scan every ten."""
+        self.clock.advance(1000)
+        now_ms = self.clock.monotonic_ms()
+        for member in set(self.members) - self.silent:
+            core = member._inner._context.core
+            (job,) = [job for job in core._jobs if job._name.startswith("heartbeat")]
+            if now_ms - self._beaten_ms[member] >= job._period_ms:
+                self._beaten_ms[member] = now_ms
+                assert await core.heartbeat() == 1
+        if now_ms % self.world.broker.config.client_scan_ms == 0:
+            self.world.broker._expire_clients()
+
+    def hush(self, member: AsyncConsumer) -> None:
+        """Let a member say nothing more to its broker, though its connection is open."""
+        self.silent.add(member)
+        member._inner._context.core._greet = lambda reference: None
+
+    def listed(self) -> set[str]:
+        """Return the members that the broker knows."""
+        group = self.world.broker.context.consumers.group("demo")
+        return set(group.client_ids) if group is not None else set()
+
+
+async def seconds_until(time: Minutes, condition, limit: int) -> int | None:
+    for second in range(1, limit + 1):
+        await time.second()
+        if condition():
+            return second
+    return None
+
+
+@asynccontextmanager
+async def two_members(tmp_path: Path, heartbeat_s: int = 30, **given):
+    """A broker whose own clock stands, and members that say only what the test lets them say."""
+    clock = FakeClock(patience_s=600)
+    async with consumer_world(tmp_path, clock=clock, **given) as world:
+        await world.create("Orders", queues=2)
+        settings = {"handover_wait_ms": 0, "heartbeat_interval_ms": heartbeat_s * 1000}
+        async with (
+            consumer(world, "demo", Seen(), **settings) as one,
+            consumer(world, "demo", Seen(), **settings) as two,
+        ):
+            await until(lambda: len(own_queues(one)) == len(own_queues(two)) == 1)
+            await until(lambda: len(one._inner._context.core._greeted) == 1)
+            await until(lambda: len(two._inner._context.core._greeted) == 1)
+            yield Minutes(world, clock, one, two), one, two
+
+
+@pytest.mark.feature("F100")
+@pytest.mark.parametrize(
+    ("heartbeat_s", "given", "soonest", "latest"),
+    [
+        pytest.param(30, {}, 96, 105, id="every 30 s, expired after 120 s"),
+        pytest.param(110, {}, 16, 25, id="every 110 s, expired after 120 s"),
+        pytest.param(30, {"client_expiry_ms": 60_000}, 36, 45, id="every 30 s, expired after 60 s"),
+    ],
+)
+def test_when_a_silent_member_is_noticed_depends_on_its_heartbeat_and_on_the_brokers_patience(
+    tmp_path, heartbeat_s, given, soonest, latest
 ):
     async def main():
-        given = {"client_expiry_ms": expiry_ms, "client_scan_ms": 20}
-        async with consumer_world(tmp_path, **given) as world:
-            await world.create("Orders", queues=2)
-            async with (
-                consumer(world, "demo", Seen(), handover_wait_ms=0) as silent,
-                consumer(world, "demo", Seen(), handover_wait_ms=0) as heir,
-            ):
-                cores = [member._inner._context.core for member in (silent, heir)]
-                beats = [core.every("heartbeat", core.heartbeat, 50, 0) for core in cores]
-                await until(lambda: len(own_queues(heir)) == len(own_queues(silent)) == 1)
-                await asyncio.sleep(expiry_ms / 1000 * 1.5)
-                assert len(own_queues(heir)) == 1  # those who are heard keep their queues
-                hang(silent)
-                await beats[0].stop()
-                fell_silent = asyncio.get_running_loop().time()
-                await until(lambda: len(own_queues(heir)) == 2)
-                return asyncio.get_running_loop().time() - fell_silent
+        async with two_members(tmp_path, heartbeat_s, **given) as (time, silent, heir):
+            for _ in range(heartbeat_s - 5):
+                await time.second()
+            time.hush(silent)  # five seconds before it would be heard again
 
-    assert expiry_ms / 1000 * 0.7 < run_async(main) < expiry_ms / 1000 + 1.5
+            noticed = await seconds_until(time, lambda: silent.client_id not in time.listed(), 200)
+
+            assert soonest <= noticed <= latest
+            assert time.listed() == {heir.client_id}
+            await until(lambda: len(own_queues(heir)) == 2)
+
+    run_async(main)
+
+
+@pytest.mark.feature("F100")
+@pytest.mark.parametrize(
+    ("heartbeat_s", "gone"),
+    [
+        pytest.param(30, None, id="30 s: heard in time"),
+        pytest.param(110, None, id="110 s: heard in time"),
+        pytest.param(150, 130, id="150 s: taken for dead"),
+    ],
+)
+def test_a_healthy_member_is_taken_for_dead_when_its_heartbeats_are_too_far_apart(
+    tmp_path, heartbeat_s, gone
+):
+    async def main():
+        async with two_members(tmp_path, heartbeat_s) as (time, one, two):
+            both = {one.client_id, two.client_id}
+
+            assert await seconds_until(time, lambda: time.listed() != both, 600) == gone
+
+    run_async(main)
+
+
+@pytest.mark.feature("F27")
+def test_of_two_tags_with_one_hash_the_broker_sends_both_and_the_client_keeps_one(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            for tag in ("Aa", "BB", "TagC", "Aa"):
+                await world.send("Orders", f"of {tag}", tag=tag)
+            seen, pulled = Seen(), []
+
+            async with consumer(world, "demo", seen, {"Orders": "Aa"}) as member:
+                brokers = member._inner._context.core.brokers
+                await until(lambda: len(seen.messages) == 2)
+                pulled = await brokers.pull(world.broker.address, raw_pull(member), timeout_ms=5000)
+
+            assert [message.tag for message in pulled.messages()] == ["Aa", "BB", "Aa"]
+            assert seen.bodies == ["of Aa", "of Aa"]
+
+    run_async(main)
+
+
+def raw_pull(member: AsyncConsumer) -> PullHeader:
+    """Return a pull from the first offset, by the subscription that the member told its broker."""
+    context = member._inner._context
+    wanted_by = context.subscriptions["Orders"]
+    return PullHeader(
+        consumer_group=context.group,
+        topic="Orders",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=wanted_by.sub_version,
+        expression_type="TAG",
+    )
 
 
 def test_only_wanted_tags_come_and_the_others_count_as_read(tmp_path):

@@ -63,14 +63,39 @@ def test_circle_deals_queues_like_cards():
 def test_consistent_hash_moves_fewer_queues_than_average_when_a_member_joins():
     queues, before, after = queues_of(64), ids_of(7), ids_of(8)
 
-    def owners(strategy: Strategy, members: list[str]) -> dict[MessageQueue, str]:
+    moved = {
+        type(one).__name__: moved_queues(one, queues, before, after)
+        for one in (Average(), AverageByCircle(), ConsistentHash())
+    }
+
+    assert {name: len(queues) for name, queues in moved.items()} == {
+        "Average": 35,
+        "AverageByCircle": 50,
+        "ConsistentHash": 13,
+    }
+
+
+@pytest.mark.feature("F99")
+@pytest.mark.parametrize("member_count", range(1, 13))
+def test_consistent_hash_moves_queues_only_to_the_member_that_joined(member_count):
+    queues, after = queues_of(64), ids_of(member_count + 1)
+
+    moved = moved_queues(ConsistentHash(), queues, after[:-1], after)
+
+    assert set(moved.values()) <= {after[-1]}
+    assert len(moved) == len(share_of(ConsistentHash(), after[-1], queues, after))
+
+
+def moved_queues(
+    strategy: Strategy, queues: list[MessageQueue], before: list[str], after: list[str]
+) -> dict[MessageQueue, str]:
+    """Return the queues that change hands, with their new owners."""
+
+    def owners(members: list[str]) -> dict[MessageQueue, str]:
         return {q: m for m in members for q in share_of(strategy, m, queues, members)}
 
-    def moved(strategy: Strategy) -> int:
-        old, new = owners(strategy, before), owners(strategy, after)
-        return sum(old[queue] != new[queue] for queue in queues)
-
-    assert moved(ConsistentHash()) < moved(Average())
+    old = owners(before)
+    return {queue: owner for queue, owner in owners(after).items() if old[queue] != owner}
 
 
 def test_ring_position_is_that_of_java():

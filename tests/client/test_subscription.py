@@ -56,7 +56,6 @@ def test_hashes_are_those_of_java():
     assert subscription("T", "测试", 1).code_set == [903146]
 
 
-@pytest.mark.feature("F27")
 def test_of_two_tags_with_the_same_hash_only_the_one_asked_for_is_kept():
     assert java_hash("Aa") == java_hash("BB")
     came = [message(TAGS="Aa"), message(TAGS="BB"), message(TAGS="Aa")]
