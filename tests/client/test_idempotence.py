@@ -265,9 +265,8 @@ def test_an_acknowledgement_that_is_lost(tmp_path: Path):
                 await until(lambda: len(once.handled) == 5)
             offsets.commit = commit  # type: ignore[method-assign]
 
-            async with AsyncConsumer(
-                world.namesrv, "G", "Orders", handler=once.handle, start_from="first"
-            ):
+            given = {"start_from": "first", "persist_interval_ms": 50}
+            async with AsyncConsumer(world.namesrv, "G", "Orders", handler=once.handle, **given):
                 await until(lambda: once.handle.duplicate_count == 5)
                 await until(lambda: world.offset("G", "Orders", 0) == 5)
 
