@@ -98,6 +98,26 @@ def test_what_did_not_reach_the_broker_is_told_again():
     assert run_async(main) == ({}, {ONE: 10})
 
 
+def test_an_offset_that_moved_on_while_it_was_told_is_told_again():
+    async def main():
+        offsets, brokers = remote()
+        tell = brokers.update_consumer_offset
+
+        async def slow(*given, **more):
+            await tell(*given, **more)
+            offsets.update(ONE, 11)
+
+        brokers.update_consumer_offset = slow
+        offsets.update(ONE, 10)
+        await offsets.persist()
+        first = dict(brokers.offsets)
+        await offsets.persist()
+        await offsets.persist()
+        return first, brokers.offsets, brokers.calls
+
+    assert run_async(main) == ({ONE: 10}, {ONE: 11}, 2)
+
+
 def test_the_last_persist_tries_twice():
     async def main():
         offsets, brokers = remote()

@@ -469,7 +469,8 @@ def test_closing_waits_for_what_is_on_its_way():
             future = producer.send_async(MESSAGE)
             closing = asyncio.ensure_future(producer.close())
             await until(lambda: held)
-            assert not closing.done()
+            done, _ = await asyncio.wait([closing], timeout=0.1)
+            assert not done
 
             connection, request = held[0]
             connection.send(broker.store(connection, request))

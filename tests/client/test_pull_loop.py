@@ -222,6 +222,25 @@ def test_no_offset_is_told_by_a_broadcasting_pull():
     assert (script.asked[1][1].sys_flag, script.asked[1][1].commit_offset) == (2, 0)
 
 
+@pytest.mark.parametrize(
+    ("limit", "pulls"),
+    [
+        pytest.param({"held_count_max": 3}, 2, id="4 are more than 3"),
+        pytest.param({"held_count_max": 4}, 3, id="4 are not more than 4"),
+        pytest.param({"held_bytes_max": 19}, 2, id="20 bytes are more than 19"),
+        pytest.param({"held_bytes_max": 20}, 3, id="20 bytes are not more than 20"),
+        pytest.param({"held_span_max": 2}, 2, id="3 is 3 ahead of 0"),
+        pytest.param({"held_span_max": 3}, 3, id="not more than 3 ahead"),
+    ],
+)
+def test_no_more_is_pulled_when_more_is_held_than_the_limit(limit, pulls):
+    answers = [found(record(n), record(n + 1), next_offset=n + 2) for n in (0, 2, 4, 6)]
+
+    run = Run(Script(*answers), **limit).until(lambda run: run.held.count >= 2 * pulls)
+
+    assert (len(run.script.asked), run.held.count) == (pulls, 2 * pulls)
+
+
 def test_the_limit_of_a_topic_is_shared_by_its_queues():
     script = Script(found(*(record(n) for n in range(6)), next_offset=6))
 
