@@ -1,18 +1,22 @@
-"""The command lines of the client programs, each built once into `build/compat`; why one cannot be."""
+"""The client programs, each built once into `build/compat` and started once for a test run."""
 
 import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from compat.client_program import ClientProgram, running_program
+import pytest
+
+from compat.client_program import Client, ClientProgram
 from compat.java_cluster import JAVA_VERSION, header_type
+from compat.java_store import why_not as why_no_java
 from compat.maven import BUILD_SECONDS_MAX, CACHE, HERE, classpath, stamp_of
 
 CLIENTS: Final = HERE / "clients"
@@ -20,13 +24,63 @@ JAVA_OLD_VERSION: Final = "4.9.8"
 PYPI_CLIENT: Final = "rocketmq==0.4.4"
 
 
-@contextmanager
-def java_client(
-    directory: Path, namesrv: str, *, version: str = JAVA_VERSION, binary: bool = False
-) -> Iterator[ClientProgram]:
-    """Run the Java program with one version of RocketMQ's client and one type of header."""
-    name = f"java-{version}{'-binary' if binary else ''}"
-    command = [
+MODES: Final = ("sync", "async", "oneway", "batch")
+MODES_OF: Final = {"node": ("sync", "async"), "cpp": ("sync", "async", "oneway")}
+JAVA_CLIENTS: Final = {
+    "java-new-json": (JAVA_VERSION, False),
+    "java-new-binary": (JAVA_VERSION, True),
+    "java-old-json": (JAVA_OLD_VERSION, False),
+    "java-old-binary": (JAVA_OLD_VERSION, True),
+}
+NEEDED: Final = {"go": "go", "node": "npm"}
+
+
+class Clients:
+    """Starts each client program when the first test asks for it, and ends them together."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._started: dict[str, ClientProgram] = {}
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def get(self, name: str, namesrv: str) -> Client:
+        """Return a client on the cluster of a name server; skips the test where it cannot run."""
+        if reason := why_no(name):
+            pytest.skip(reason)
+        with self._locks[name]:
+            if name not in self._started:
+                self._started[name] = self._start(name)
+        return Client(self._started[name], namesrv, MODES_OF.get(name, MODES))
+
+    def end(self) -> None:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(ClientProgram.end, self._started.values()))
+
+    def _start(self, name: str) -> ClientProgram:
+        directory = self._directory / name
+        command = _command(name, directory)
+        return ClientProgram(name, command, directory, **{**os.environ, "HOME": str(directory)})
+
+
+def _command(name: str, directory: Path) -> list[str]:
+    """Return the command line of a client program, which is built if need be."""
+    match name.split("-"):
+        case ["java", *_]:
+            return _java_command(*JAVA_CLIENTS[name], directory)
+        case ["go"]:
+            return [str(_go_program())]
+        case ["node"]:
+            return ["node", str(_node_program())]
+        case ["cpp"]:
+            return [str(_cpp_python()), str(CLIENTS / "cpp" / "program.py")]
+        case ["ours", encoding]:
+            return [sys.executable, str(CLIENTS / "ours" / "program.py"), encoding.upper()]
+    raise AssertionError(f"no client {name}")
+
+
+def _java_command(version: str, binary: bool, directory: Path) -> list[str]:
+    """Return the command line for one version of RocketMQ's client and one type of header."""
+    return [
         "java",
         "-Xmx256m",
         "-XX:+UseSerialGC",
@@ -36,49 +90,18 @@ def java_client(
         "-cp",
         classpath("clients/java", version),
         "orbitmq.javaclient.Program",
-        namesrv,
     ]
-    with running_program(name, command, directory) as program:
-        yield program
-
-
-@contextmanager
-def go_client(directory: Path, namesrv: str) -> Iterator[ClientProgram]:
-    """Run the Go program (rocketmq-client-go v2.1.2)."""
-    with running_program("go", [str(_go_program()), namesrv], directory) as program:
-        yield program
-
-
-@contextmanager
-def node_client(directory: Path, namesrv: str) -> Iterator[ClientProgram]:
-    """Run the Node program (ali-ons)."""
-    with running_program("node", ["node", str(_node_program()), namesrv], directory) as program:
-        yield program
-
-
-@contextmanager
-def cpp_client(directory: Path, namesrv: str) -> Iterator[ClientProgram]:
-    """Run the C++ client that is inside the PyPI package `rocketmq`."""
-    command = [str(_cpp_python()), str(CLIENTS / "cpp" / "program.py"), namesrv]
-    environment = {**os.environ, "HOME": str(directory)}
-    with running_program("cpp", command, directory, **environment) as program:
-        yield program
-
-
-@contextmanager
-def our_client(directory: Path, namesrv: str, *, binary: bool = False) -> Iterator[ClientProgram]:
-    """Run the program of our own client."""
-    program = CLIENTS / "ours" / "program.py"
-    encoding = "BINARY" if binary else "JSON"
-    command = [sys.executable, str(program), namesrv, encoding]
-    with running_program(f"ours-{encoding}", command, directory) as running:
-        yield running
 
 
 @cache
-def why_no(command: str) -> str | None:
+def why_no(name: str) -> str | None:
     """Return why a client cannot be run here, or None."""
-    return None if shutil.which(command) else f"no {command} command on this machine"
+    if name.startswith("java-"):
+        return why_no_java()
+    command = NEEDED.get(name)
+    if command is None or shutil.which(command):
+        return None
+    return f"no {command} command on this machine"
 
 
 @cache

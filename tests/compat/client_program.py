@@ -7,8 +7,7 @@ import subprocess
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -63,7 +62,7 @@ class Talk:
 
 
 class ClientProgram:
-    """A running client program; `talks` are its commands."""
+    """A running client program; several tests may give it commands at the same time."""
 
     def __init__(self, name: str, command: Sequence[str], directory: Path, **environment: str):
         self.name = name
@@ -71,6 +70,7 @@ class ClientProgram:
         self.errors = directory / f"{name}.errors.txt"
         self.changed = threading.Condition()
         self._numbers = itertools.count(1)
+        self._input = threading.Lock()
         self._talks: defaultdict[str, Talk] = defaultdict(lambda: Talk(self, ""))
         with self.errors.open("ab") as errors:
             self._process = subprocess.Popen(
@@ -84,34 +84,20 @@ class ClientProgram:
         self._reader = threading.Thread(target=self._read, name=f"rows of {name}", daemon=True)
         self._reader.start()
 
-    def start_send(self, **words: object) -> Talk:
-        """Begin to send; the talk's rows tell how far it is."""
-        return self.say("send", **words)
-
-    def send(self, **words: object) -> list[Row]:
-        """Send, wait for the end, and return the acknowledged messages."""
-        talk = self.start_send(**words)
-        talk.wait("done")
-        return talk.of("sent")
-
-    def subscribe(self, **words: object) -> Talk:
-        """Start a consumer and return when it runs."""
-        talk = self.say("subscribe", **words)
-        talk.wait("ready")
-        return talk
-
     def say(self, verb: str, id_: str = "", **words: object) -> Talk:
         """Write one command."""
         talk = Talk(self, id_ or str(next(self._numbers)))
         if not id_:
-            self._talks[talk.id] = talk
+            with self.changed:
+                self._talks[talk.id] = talk
         line = " ".join(
             [verb, f"id={talk.id}", *(f"{key}={value}" for key, value in words.items())]
         )
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
+            with self._input:
+                self._process.stdin.write(line.encode() + b"\n")
+                self._process.stdin.flush()
         except BrokenPipeError:
             raise AssertionError(f"{self.name} is gone:\n{self.tail()}") from None
         return talk
@@ -165,15 +151,26 @@ class ClientProgram:
             self.changed.notify_all()
 
 
-@contextmanager
-def running_program(
-    name: str, command: Sequence[str], directory: Path, **environment: str
-) -> Iterator[ClientProgram]:
-    """Run a client program for the length of the body."""
-    program = ClientProgram(name, command, directory, **environment)
-    try:
-        yield program
-    except BaseException:
-        program.kill()
-        raise
-    program.end()
+@dataclass(frozen=True)
+class Client:
+    """A client program on one cluster; `modes` are the ways in which it can send."""
+
+    program: ClientProgram
+    namesrv: str
+    modes: Sequence[str]
+
+    def start_send(self, **words: object) -> Talk:
+        """Begin to send; the talk's rows tell how far it is."""
+        return self.program.say("send", namesrv=self.namesrv, **words)
+
+    def send(self, **words: object) -> list[Row]:
+        """Send, wait for the end, and return the acknowledged messages."""
+        talk = self.start_send(**words)
+        talk.wait("done")
+        return talk.of("sent")
+
+    def subscribe(self, **words: object) -> Talk:
+        """Start a consumer and return when it runs."""
+        talk = self.program.say("subscribe", namesrv=self.namesrv, **words)
+        talk.wait("ready")
+        return talk

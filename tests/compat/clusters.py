@@ -1,13 +1,18 @@
 """The clusters that the client tests run on; a server starts when the first test asks for it."""
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from compat.java_cluster import java_broker, java_namesrv
+from compat.java_store import why_not as why_no_java
 from compat.our_cluster import our_broker, our_namesrv
 from compat.server_process import ServerProcess, await_route, create_topic
 
@@ -45,12 +50,21 @@ class Clusters:
     stack: ExitStack
     _started: dict[str, ServerProcess] = field(default_factory=dict)
     _ours: Cluster | None = None
+    _ours_lock: threading.Lock = field(default_factory=threading.Lock)
+    _mixed_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, kind: str) -> Cluster:
-        """Return a cluster: "ours", "java", or mixed and named by its Java part."""
+        """Return a cluster: "ours", "java", or mixed and named by its Java part.
+
+        Tests on different clusters may ask at the same time. Skips the test where Java is missing.
+        """
         if kind == "ours":
-            return self._our_cluster()
-        self._start_mixed()
+            with self._ours_lock:
+                return self._our_cluster()
+        if reason := why_no_java():
+            pytest.skip(reason)
+        with self._mixed_lock:
+            self._start_mixed()
         namesrv = "java-namesrv" if kind in ("java", "java-namesrv") else "our-namesrv"
         broker = "java-broker" if kind in ("java", "java-broker") else "our-broker"
         return Cluster(kind, self._started[namesrv].address, self._started[broker])
@@ -67,13 +81,19 @@ class Clusters:
         if self._started:
             return
         enter, directory = self.stack.enter_context, self.directory / "mixed"
-        ours, java = enter(our_namesrv(directory)), enter(java_namesrv(directory))
-        both = f"{ours.address};{java.address}"
+        with ThreadPoolExecutor(2) as pool:
+            ours, java = pool.map(enter, [our_namesrv(directory), java_namesrv(directory)])
+            both = f"{ours.address};{java.address}"
+            brokers = [
+                our_broker(directory, namesrv=both, name="broker-ours"),
+                java_broker(directory, namesrv=both, name="broker-java"),
+            ]
+            our_one, java_one = pool.map(enter, brokers)
         self._started = {
             "our-namesrv": ours,
             "java-namesrv": java,
-            "our-broker": enter(our_broker(directory, namesrv=both, name="broker-ours")),
-            "java-broker": enter(java_broker(directory, namesrv=both, name="broker-java")),
+            "our-broker": our_one,
+            "java-broker": java_one,
         }
 
 

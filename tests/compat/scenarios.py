@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from compat.client_program import ClientProgram, Row, Talk
+from compat.client_program import Client, Row, Talk
 from compat.clusters import Cluster
 
 COUNT: Final = 40
@@ -22,24 +22,19 @@ def fresh(name: str) -> str:
     return f"{name}{next(_numbers)}"
 
 
-def sends_every_way(
-    cluster: Cluster,
-    program: ClientProgram,
-    modes: Sequence[str],
-    reader: ClientProgram | None = None,
-) -> None:
-    """Send in each mode; each message arrives once, where its acknowledgement said."""
+def sends_every_way(cluster: Cluster, client: Client, reader: Client | None = None) -> None:
+    """Send in each way that the client has; each message arrives once, where its acknowledgement said."""
     topic = fresh("Ways")
     cluster.create_topic(topic, QUEUES)
     sent: list[Row] = []
-    for mode in modes:
-        rows = program.send(topic=topic, count=COUNT, mode=mode, tag="A", body=f"{mode}-", key="k")
+    for mode in client.modes:
+        rows = client.send(topic=topic, count=COUNT, mode=mode, tag="A", body=f"{mode}-", key="k")
         assert len(rows) == (0 if mode == "oneway" else COUNT), rows[:2]
         sent += rows
-    sent += program.send(topic=topic, count=2, tag="A", body="large-", filler=FILLER)
-    wanted = {f"{mode}-{number}" for mode in modes for number in range(COUNT)}
+    sent += client.send(topic=topic, count=2, tag="A", body="large-", filler=FILLER)
+    wanted = {f"{mode}-{number}" for mode in client.modes for number in range(COUNT)}
     wanted |= {f"large-{number}" + "x" * FILLER for number in range(2)}
-    consumer = (reader or program).subscribe(topic=topic, group=fresh("ways-group"), tags="A")
+    consumer = (reader or client).subscribe(topic=topic, group=fresh("ways-group"), tags="A")
     consumer.wait("got", len(wanted))
     got = consumer.leave()
     assert Counter(row["body"] for row in got) == Counter(wanted)
@@ -65,16 +60,16 @@ def _are_dense(got: Sequence[Row]) -> None:
         assert sorted(numbers) == list(range(len(numbers))), queue
 
 
-def gets_only_its_tags(cluster: Cluster, program: ClientProgram) -> None:
+def gets_only_its_tags(cluster: Cluster, client: Client) -> None:
     """Of three tags, a consumer of two gets two, before and while it waits for messages."""
     topic, group = fresh("Tags"), fresh("tags-group")
     cluster.create_topic(topic, QUEUES)
     for tag in "ABC":
-        program.send(topic=topic, count=COUNT, tag=tag, body=f"old-{tag}-")
-    consumer = program.subscribe(topic=topic, group=group, tags="A||B")
+        client.send(topic=topic, count=COUNT, tag=tag, body=f"old-{tag}-")
+    consumer = client.subscribe(topic=topic, group=group, tags="A||B")
     consumer.wait("got", 2 * COUNT)
     for tag in "CAB":
-        program.send(topic=topic, count=COUNT, tag=tag, body=f"new-{tag}-")
+        client.send(topic=topic, count=COUNT, tag=tag, body=f"new-{tag}-")
     consumer.wait("got", 4 * COUNT)
     wanted = [f"{age}-{tag}-{n}" for age in ("old", "new") for tag in "AB" for n in range(COUNT)]
     got = consumer.leave()
@@ -83,24 +78,22 @@ def gets_only_its_tags(cluster: Cluster, program: ClientProgram) -> None:
 
 
 def two_share_and_one_leaves(
-    cluster: Cluster, program: ClientProgram, second: ClientProgram | None = None
+    cluster: Cluster, client: Client, second: Client | None = None
 ) -> None:
     """Two members of a group get disjoint halves; when one leaves, the other gets everything."""
     topic, group = fresh("Share"), fresh("share-group")
     cluster.create_topic(topic, QUEUES)
-    stays = program.subscribe(topic=topic, group=group, instance="stays")
-    goes = (second or program).subscribe(topic=topic, group=group, instance="goes")
-    wanted = _until_clean(program, topic, [stays, goes], "both-")
+    stays = client.subscribe(topic=topic, group=group)
+    goes = (second or client).subscribe(topic=topic, group=group)
+    wanted = _until_clean(client, topic, [stays, goes], "both-")
     goes.leave()
-    wanted |= _until_clean(program, topic, [stays], "one-")
+    wanted |= _until_clean(client, topic, [stays], "one-")
     stays.leave()
     bodies = stays.bodies("got") + goes.bodies("got")
     assert set(bodies) == wanted, "a message got lost or came from nowhere"
 
 
-def _until_clean(
-    program: ClientProgram, topic: str, consumers: Sequence[Talk], prefix: str
-) -> set[str]:
+def _until_clean(client: Client, topic: str, consumers: Sequence[Talk], prefix: str) -> set[str]:
     """Send rounds until every message of one arrives once and each consumer gets some of it.
 
     While queues change hands a message may come twice: at least once is the promise. Never is none.
@@ -109,7 +102,7 @@ def _until_clean(
     deadline = time.monotonic() + SHARE_SECONDS_MAX
     while True:
         round_ = f"{prefix}{len(wanted)}-"
-        rows = program.send(topic=topic, count=COUNT, body=round_)
+        rows = client.send(topic=topic, count=COUNT, body=round_)
         bodies = {row["body"] for row in rows}
         assert len(bodies) == COUNT
         wanted |= bodies
@@ -130,14 +123,14 @@ def _await_all(consumers: Sequence[Talk], bodies: set[str], deadline: float) -> 
         time.sleep(0.1)
 
 
-def comes_again_after_a_failure(cluster: Cluster, program: ClientProgram, count: int = 3) -> None:
+def comes_again_after_a_failure(cluster: Cluster, client: Client, count: int = 3) -> None:
     """A message whose handler fails is delivered again, marked as such."""
     topic, group = fresh("Again"), fresh("again-group")
     cluster.create_topic(topic, 1)
     # As after the group's first time: without a route to it, clients look for it 20 seconds later.
     cluster.create_topic(f"%RETRY%{group}", 1)
-    consumer = program.subscribe(topic=topic, group=group, fail=1)
-    program.send(topic=topic, count=count, body="again-", tag="T", key="k")
+    consumer = client.subscribe(topic=topic, group=group, fail=1)
+    client.send(topic=topic, count=count, body="again-", tag="T", key="k")
     consumer.wait("got", 2 * count)
     got = consumer.leave()
     first = [row["body"] for row in got if row["times"] == 0]
@@ -146,13 +139,13 @@ def comes_again_after_a_failure(cluster: Cluster, program: ClientProgram, count:
     assert {row["tag"] for row in got} == {"T"}
 
 
-def keeps_the_order_of_each_queue(cluster: Cluster, program: ClientProgram) -> None:
+def keeps_the_order_of_each_queue(cluster: Cluster, client: Client) -> None:
     """An orderly consumer gets each queue's messages in the order of their offsets."""
     topic = fresh("Order")
     cluster.create_topic(topic, QUEUES)
-    program.send(topic=topic, count=COUNT, body="before-")
-    consumer = program.subscribe(topic=topic, group=fresh("order-group"), orderly="true")
-    program.send(topic=topic, count=COUNT, body="after-")
+    client.send(topic=topic, count=COUNT, body="before-")
+    consumer = client.subscribe(topic=topic, group=fresh("order-group"), orderly="true")
+    client.send(topic=topic, count=COUNT, body="after-")
     consumer.wait("got", 2 * COUNT)
     got = consumer.leave()
     assert len({row["body"] for row in got}) == len(got) == 2 * COUNT
@@ -161,11 +154,55 @@ def keeps_the_order_of_each_queue(cluster: Cluster, program: ClientProgram) -> N
         assert offsets == list(range(len(offsets))), f"queue {queue}"
 
 
-def makes_its_own_topic(cluster: Cluster, program: ClientProgram) -> None:
+def makes_its_own_topic(cluster: Cluster, client: Client) -> None:
     """A topic that nobody created comes into being with the first send."""
     topic = fresh("Itself")
-    sent = program.send(topic=topic, count=8, body="itself-")
+    sent = client.send(topic=topic, count=8, body="itself-")
     assert len(sent) == 8
-    consumer = program.subscribe(topic=topic, group=fresh("itself-group"))
+    consumer = client.subscribe(topic=topic, group=fresh("itself-group"))
     consumer.wait("got", 8)
     assert sorted(row["body"] for row in consumer.leave()) == [f"itself-{n}" for n in range(8)]
+
+
+def uses_the_port_two_below(cluster: Cluster, client: Client) -> None:
+    """The broker's second port, which Java clients use for sends unless they are told not to."""
+    topic = fresh("Vip")
+    cluster.create_topic(topic)
+    sent = client.send(topic=topic, count=8, body="vip-", vip="true")
+    assert len(sent) == 8
+    consumer = client.subscribe(topic=topic, group=fresh("vip-group"), vip="true")
+    consumer.wait("got", 8)
+    assert sorted(row["body"] for row in consumer.leave()) == [f"vip-{n}" for n in range(8)]
+
+
+def gets_a_delayed_message_later(cluster: Cluster, client: Client) -> None:
+    """Messages of the first delay level (a second) come, and not before their time."""
+    topic = fresh("Delay")
+    cluster.create_topic(topic)
+    consumer = client.subscribe(topic=topic, group=fresh("delay-group"))
+    start = time.monotonic()
+    sent = client.send(topic=topic, count=4, body="delayed-", delay=1)
+    assert len(sent) == 4
+    consumer.wait("got", 4)
+    assert time.monotonic() - start > 0.9
+    assert sorted(row["body"] for row in consumer.leave()) == [f"delayed-{n}" for n in range(4)]
+
+
+def takes_over_from_java(cluster: Cluster, client: Client, java: Client) -> None:
+    """A group of two kinds of clients: the Java client leaves."""
+    two_share_and_one_leaves(cluster, client, java)
+
+
+def hands_over_to_java(cluster: Cluster, client: Client, java: Client) -> None:
+    """A group of two kinds of clients: the Java client stays."""
+    two_share_and_one_leaves(cluster, java, client)
+
+
+def is_read_by_java(cluster: Cluster, client: Client, java: Client) -> None:
+    """The Java client reads what the client wrote, in every way that it has."""
+    sends_every_way(cluster, client, reader=java)
+
+
+def reads_what_java_wrote(cluster: Cluster, client: Client, java: Client) -> None:
+    """The client reads what the Java client wrote, in every way that it has."""
+    sends_every_way(cluster, java, reader=client)

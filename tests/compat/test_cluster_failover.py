@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-from compat.client_kinds import java_client
+from compat.client_kinds import Clients
 from compat.client_program import Talk
-from compat.java_store import needs_java
 from compat.live_load import Load, QueueReader, running_load
 from compat.our_cluster import our_broker, our_namesrv
 from compat.server_process import ServerProcess, await_route, create_topic
@@ -78,27 +76,26 @@ def _await_brokers(load: Load, names: set[str]) -> None:
     raise AssertionError(f"not {names} but {load.ledger.brokers(since)} acknowledge")
 
 
-@needs_java
 def test_java_clients_go_on_when_a_broker_dies_and_miss_nothing_when_it_is_back(
-    trio: Trio, tmp_path: Path
+    trio: Trio, clients: Clients
 ) -> None:
     trio.create_topic("FailoverJava")
-    with java_client(tmp_path, trio.namesrv) as java:
-        words = {"topic": "FailoverJava", "poll": 1000}
-        consumer = java.subscribe(group="failover-java", **words)
-        sender = java.start_send(count=ENDLESS, body="m", retries=3, timeout=3000, **words)
-        _await_brokers_of(sender, set(NAMES))
-        trio.servers["broker-b"].kill()
-        _await_brokers_of(sender, {"broker-a", "broker-c"})
-        trio.servers["broker-b"].start()
-        _await_brokers_of(sender, set(NAMES))
-        sent = {row["body"] for row in sender.stop()}
-        java.wait(
-            lambda: sent <= set(consumer.bodies("got")),
-            90,
-            lambda: f"not consumed: {sorted(sent - set(consumer.bodies('got')))[:5]}",
-        )
-        consumer.leave()
+    java = clients.get("java-new-json", trio.namesrv)
+    words = {"topic": "FailoverJava", "poll": 1000}
+    consumer = java.subscribe(group="failover-java", **words)
+    sender = java.start_send(count=ENDLESS, body="m", retries=3, timeout=3000, **words)
+    _await_brokers_of(sender, set(NAMES))
+    trio.servers["broker-b"].kill()
+    _await_brokers_of(sender, {"broker-a", "broker-c"})
+    trio.servers["broker-b"].start()
+    _await_brokers_of(sender, set(NAMES))
+    sent = {row["body"] for row in sender.stop()}
+    java.program.wait(
+        lambda: sent <= set(consumer.bodies("got")),
+        90,
+        lambda: f"not consumed: {sorted(sent - set(consumer.bodies('got')))[:5]}",
+    )
+    consumer.leave()
 
 
 def _await_brokers_of(sender: Talk, names: set[str]) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 
 from rocketmq.client import Message, Producer, PushConsumer, SendStatus
+from rocketmq.ffi import dll
 
 BATCH = 10
 ONE_WAY_PAUSE = 0.5
@@ -34,11 +35,13 @@ def text(value):
 class Sender(threading.Thread):
     """The command `send`."""
 
-    def __init__(self, words, namesrv):
+    def __init__(self, words):
         super().__init__(name="send", daemon=True)
         self.words, self.stopped, self.kept = words, False, []
         self.producer = Producer(words.get("group", "senders"), timeout=10_000)
-        self.producer.set_namesrv_addr(namesrv)
+        self.producer.set_namesrv_addr(words["namesrv"])
+        # Producers of one instance share its name server, and each group may be there once.
+        dll.SetProducerInstanceName(self.producer._handle, f"send{words['id']}".encode())
 
     def run(self):
         try:
@@ -117,11 +120,11 @@ class Sender(threading.Thread):
 class Receiver:
     """The command `subscribe`."""
 
-    def __init__(self, words, namesrv):
+    def __init__(self, words):
         self.words = words
         orderly = words.get("orderly") == "true"
         self.consumer = PushConsumer(words.get("group", "receivers"), orderly=orderly)
-        self.consumer.set_namesrv_addr(namesrv)
+        self.consumer.set_namesrv_addr(words["namesrv"])
         self.consumer.set_instance_name(words.get("instance", f"receive{words['id']}"))
         self.consumer.set_thread_count(2)
         self.consumer.set_message_batch_max_size(
@@ -156,14 +159,14 @@ class Receiver:
             raise LaterError
 
 
-def handle(verb, words, namesrv, senders, receivers):
+def handle(verb, words, senders, receivers):
     if verb == "send":
-        senders[words["id"]] = Sender(words, namesrv)
+        senders[words["id"]] = Sender(words)
         senders[words["id"]].start()
     elif verb == "stop":
         senders[words["id"]].stopped = True
     elif verb == "subscribe":
-        receivers[words["id"]] = Receiver(words, namesrv)
+        receivers[words["id"]] = Receiver(words)
         receivers[words["id"]].start()
     elif verb == "leave":
         receivers.pop(words["id"]).leave()
@@ -171,15 +174,21 @@ def handle(verb, words, namesrv, senders, receivers):
         write(words, "error", why=f"unknown command {verb}")
 
 
-def main(namesrv):
+def handle_or_tell(verb, words, senders, receivers):
+    try:
+        handle(verb, words, senders, receivers)
+    except Exception as error:
+        write(words, "error", why=repr(error))
+
+
+def main():
     senders, receivers = {}, {}
     for line in sys.stdin:
         verb, *parts = line.split()
         words = dict(part.split("=", 1) for part in parts)
-        try:
-            handle(verb, words, namesrv, senders, receivers)
-        except Exception as error:
-            write(words, "error", why=repr(error))
+        # A start or a shutdown can take seconds; other commands do not wait for it.
+        what = (verb, words, senders, receivers)
+        threading.Thread(target=handle_or_tell, args=what, daemon=True).start()
     for receiver in receivers.values():
         receiver.leave()
     rows.flush()
@@ -187,4 +196,4 @@ def main(namesrv):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -1,5 +1,4 @@
 // The Go client program: reads commands from standard input, see README.md of the folder above.
-// The one argument is the name servers' addresses.
 package main
 
 import (
@@ -60,9 +59,12 @@ func parse(line string) (string, words) {
 	return parts[0], result
 }
 
+func (w words) namesrv() []string {
+	return strings.Split(w["namesrv"], ";")
+}
+
 func main() {
 	rlog.SetLogLevel("warn")
-	namesrv := strings.Split(os.Args[1], ";")
 	senders, receivers := map[string]*sender{}, map[string]*receiver{}
 	input := bufio.NewScanner(os.Stdin)
 	for input.Scan() {
@@ -70,15 +72,15 @@ func main() {
 		id := w["id"]
 		switch verb {
 		case "send":
-			senders[id] = &sender{words: w, namesrv: namesrv}
+			senders[id] = &sender{words: w}
 			go senders[id].run()
 		case "stop":
 			senders[id].stop()
 		case "subscribe":
-			receivers[id] = &receiver{words: w, namesrv: namesrv}
-			receivers[id].start()
+			receivers[id] = &receiver{words: w}
+			go receivers[id].start() // seconds; other commands do not wait for it
 		case "leave":
-			receivers[id].leave()
+			go receivers[id].leave()
 			delete(receivers, id)
 		default:
 			write(w, "error", row{"why": "unknown command " + verb})

@@ -12,14 +12,13 @@ import (
 
 type receiver struct {
 	words    words
-	namesrv  []string
 	consumer rocketmq.PushConsumer
 }
 
 func (r *receiver) start() {
 	var err error
 	r.consumer, err = rocketmq.NewPushConsumer(
-		consumer.WithNsResolver(primitive.NewPassthroughResolver(r.namesrv)),
+		consumer.WithNsResolver(primitive.NewPassthroughResolver(r.words.namesrv())),
 		consumer.WithGroupName(r.words.text("group", "receivers")),
 		consumer.WithInstance(r.words.text("instance", "receive"+r.words["id"])),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),

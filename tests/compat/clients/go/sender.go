@@ -20,7 +20,6 @@ const (
 
 type sender struct {
 	words    words
-	namesrv  []string
 	stopped  int32
 	producer rocketmq.Producer
 }
@@ -32,7 +31,7 @@ func (s *sender) stop() {
 func (s *sender) run() {
 	var err error
 	s.producer, err = rocketmq.NewProducer(
-		producer.WithNsResolver(primitive.NewPassthroughResolver(s.namesrv)),
+		producer.WithNsResolver(primitive.NewPassthroughResolver(s.words.namesrv())),
 		producer.WithGroupName(s.words.text("group", "senders")),
 		producer.WithInstanceName("send"+s.words["id"]),
 		producer.WithRetry(s.words.number("retries", 2)),

@@ -1,12 +1,10 @@
 'use strict';
 
 // The Node client program: reads commands from standard input, see README.md of the folder above.
-// The one argument is the name servers' addresses.
 
 const readline = require('readline');
 const { Consumer, Message, Producer } = require('ali-ons');
 
-const namesrv = process.argv[2];
 const logger = { debug() {}, info() {}, warn: console.error, error: console.error };
 const httpclient = { request: () => Promise.reject(new Error('no address server here')) };
 const senders = new Map();
@@ -28,7 +26,7 @@ function parse(line) {
 
 function options(words, instanceName) {
   // Every producer and consumer gets a client of its own: closing one closes its client.
-  return { httpclient, logger, nameSrv: namesrv, instanceName, rebalanceInterval: 1000 };
+  return { httpclient, logger, nameSrv: words.namesrv, instanceName, rebalanceInterval: 1000 };
 }
 
 function messageOf(words, number) {

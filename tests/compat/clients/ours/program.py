@@ -1,6 +1,6 @@
 """The program of our own client; its language: README.md of the folder above.
 
-Arguments: the addresses of the name servers, and the type of the headers (JSON or BINARY).
+The argument is the type of the headers (JSON or BINARY).
 """
 
 import json
@@ -141,26 +141,36 @@ class Receiver:
 class Program:
     """The commands and what runs because of them."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        self.config = config
+    def __init__(self, encoding: Encoding) -> None:
+        self.encoding = encoding
         self.senders: dict[str, Sender] = {}
         self.receivers: dict[str, Receiver] = {}
 
     def handle(self, verb: str, words: Words) -> None:
+        try:
+            self._handle(verb, words)
+        except Exception as error:
+            write(words, "error", why=repr(error))
+
+    def _handle(self, verb: str, words: Words) -> None:
         id_ = words["id"]
         match verb:
             case "send":
-                self.senders[id_] = Sender(words, self.config)
+                self.senders[id_] = Sender(words, self._config(words))
                 self.senders[id_].start()
             case "stop":
                 self.senders[id_].stopped = True
             case "subscribe":
-                self.receivers[id_] = Receiver(words, self.config)
+                self.receivers[id_] = Receiver(words, self._config(words))
                 self.receivers[id_].start()
             case "leave":
                 self.receivers.pop(id_).leave()
             case _:
                 write(words, "error", why=f"unknown command {verb}")
+
+    def _config(self, words: Words) -> ClientConfig:
+        addresses = tuple(words["namesrv"].split(";"))
+        return ClientConfig(namesrv=addresses, encoding=self.encoding, send_timeout_ms=10_000)
 
     def close(self) -> None:
         for sender in self.senders.values():
@@ -169,17 +179,13 @@ class Program:
             receiver.leave()
 
 
-def main(namesrv: str, encoding: str) -> None:
-    addresses = tuple(namesrv.split(";"))
-    config = ClientConfig(namesrv=addresses, encoding=Encoding[encoding], send_timeout_ms=10_000)
-    program = Program(config)
+def main(encoding: str) -> None:
+    program = Program(Encoding[encoding])
     for line in sys.stdin:
         verb, *parts = line.split()
         words = dict(part.split("=", 1) for part in parts)
-        try:
-            program.handle(verb, words)
-        except Exception as error:
-            write(words, "error", why=repr(error))
+        # A start or a shutdown can take a while; other commands do not wait for it.
+        threading.Thread(target=program.handle, args=(verb, words)).start()
     program.close()
 
 

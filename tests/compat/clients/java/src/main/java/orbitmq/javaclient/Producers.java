@@ -12,12 +12,13 @@ final class Producers {
     private Producers() {
     }
 
-    static DefaultMQProducer get(Words words, String namesrv) throws MQClientException {
+    static synchronized DefaultMQProducer get(Words words) throws MQClientException {
         String group = words.text("group", "senders");
         boolean vip = words.text("vip", "false").equals("true");
         int timeout = words.number("timeout", 10000);
         int poll = words.number("poll", 30000);
-        String name = String.join("-", group, String.valueOf(vip), String.valueOf(timeout), String.valueOf(poll));
+        String namesrv = words.text("namesrv", "");
+        String name = String.join("-", group, String.valueOf(vip), String.valueOf(timeout), String.valueOf(poll), namesrv);
         DefaultMQProducer producer = STARTED.get(name);
         if (producer == null) {
             producer = new DefaultMQProducer(group);
@@ -34,6 +35,6 @@ final class Producers {
     }
 
     static void shutdown() {
-        STARTED.values().forEach(DefaultMQProducer::shutdown);
+        STARTED.values().parallelStream().forEach(DefaultMQProducer::shutdown);
     }
 }

@@ -16,11 +16,11 @@ final class Receiver {
     private final DefaultMQPushConsumer consumer;
     private final int failures;
 
-    Receiver(Words words, String namesrv) throws Exception {
+    Receiver(Words words) throws Exception {
         this.words = words;
         failures = words.number("fail", 0);
         consumer = new DefaultMQPushConsumer(words.text("group", "receivers"));
-        consumer.setNamesrvAddr(namesrv);
+        consumer.setNamesrvAddr(words.text("namesrv", ""));
         consumer.setPollNameServerInterval(words.number("poll", 30000));
         consumer.setInstanceName(words.text("instance", "receive" + words.id()));
         consumer.setVipChannelEnabled(words.text("vip", "false").equals("true"));

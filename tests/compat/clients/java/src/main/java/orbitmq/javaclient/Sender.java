@@ -11,23 +11,22 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 
 /** The command {@code send}. */
-final class Sender implements Runnable {
+final class Sender {
     private static final int BATCH = 10;
     private final Words words;
     private final DefaultMQProducer producer;
     private volatile boolean stopped;
 
-    Sender(Words words, String namesrv) throws MQClientException {
+    Sender(Words words) throws MQClientException {
         this.words = words;
-        producer = Producers.get(words, namesrv);
+        producer = Producers.get(words);
     }
 
     void stop() {
         stopped = true;
     }
 
-    @Override
-    public void run() {
+    void run() {
         try {
             sendAll();
             Rows.write(words, "done");
@@ -95,6 +94,7 @@ final class Sender implements Runnable {
             "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset());
     }
 
+    /** A batch that stays one record has one id. */
     private void wroteBatch(List<Message> messages, SendResult result) {
         String[] offsetIds = result.getOffsetMsgId().split(",");
         for (int i = 0; i < messages.size(); i++) {

@@ -1,0 +1,103 @@
+"""Every client, unmodified, in every scenario: on our servers, on mixed ones, and ours on RocketMQ's.
+
+The scenarios that a run selects begin together when the first of them is due; each test then takes the
+outcome of its own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from compat import scenarios
+from compat.client_kinds import JAVA_CLIENTS, Clients
+from compat.clusters import KINDS, MIXED_KINDS, Clusters
+from compat.side_by_side import Outcome, begun
+
+pytestmark = pytest.mark.compat
+
+Scenario = Callable[..., None]
+
+BASIC: Final = (
+    scenarios.sends_every_way,
+    scenarios.gets_only_its_tags,
+    scenarios.two_share_and_one_leaves,
+)
+AGAIN: Final = (*BASIC, scenarios.comes_again_after_a_failure)
+ORDERLY: Final = (*AGAIN, scenarios.keeps_the_order_of_each_queue)
+WITH_JAVA: Final = (
+    scenarios.takes_over_from_java,
+    scenarios.hands_over_to_java,
+    scenarios.is_read_by_java,
+    scenarios.reads_what_java_wrote,
+)
+JAVA_ONLY: Final = (scenarios.uses_the_port_two_below, scenarios.gets_a_delayed_message_later)
+# Of several that it pulled together, the C++ client gives back those too that it did not handle yet.
+AGAIN_COUNT: Final = {"cpp": 1}
+
+
+def rows(
+    clients: Sequence[str], kinds: Sequence[str], played: Sequence[Scenario], *features: str
+) -> Iterator[Any]:
+    for client in clients:
+        for kind in kinds:
+            for scenario in played:
+                proves = features if scenario is scenarios.sends_every_way else ()
+                yield pytest.param(
+                    client,
+                    kind,
+                    scenario,
+                    id=f"{client}-{kind}-{scenario.__name__}",
+                    marks=[pytest.mark.feature(name) for name in proves],
+                )
+
+
+@pytest.mark.parametrize(
+    ("client", "kind", "scenario"),
+    [
+        *rows(list(JAVA_CLIENTS), KINDS, (*ORDERLY, *JAVA_ONLY), "X1.java"),
+        *rows(["go"], KINDS, ORDERLY, "X1.go"),
+        *rows(["node"], KINDS, AGAIN, "X1.node"),
+        *rows(["cpp"], KINDS, ORDERLY, "X1.cpp"),
+        # A topic makes itself where there is no other broker that it could be made on.
+        *rows([*JAVA_CLIENTS, "go", "cpp"], ["ours"], [scenarios.makes_its_own_topic]),
+        *rows(["java-new-json", "java-new-binary", "java-old-json"], MIXED_KINDS, BASIC),
+        *rows(["go", "node", "cpp"], MIXED_KINDS, BASIC),
+        *rows(["ours-json", "ours-binary"], ["java", "ours"], (*ORDERLY, *WITH_JAVA)),
+    ],
+)
+def test_a_client(
+    client: str,
+    kind: str,
+    scenario: Scenario,
+    outcomes: Mapping[str, Outcome],
+    request: pytest.FixtureRequest,
+) -> None:
+    outcomes[request.node.nodeid]()
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, clusters: Clusters, clients: Clients
+) -> Iterator[Mapping[str, Outcome]]:
+    """Every scenario of this file that the run selects, begun."""
+    selected = [item for item in request.session.items if item.path == request.path]
+    runs = {
+        item.nodeid: partial(play, clusters, clients, **item.callspec.params)
+        for item in selected
+        if isinstance(item, pytest.Function)
+    }
+    with begun(runs) as started:
+        yield started
+
+
+def play(clusters: Clusters, clients: Clients, client: str, kind: str, scenario: Scenario) -> None:
+    cluster = clusters.get(kind)
+    one = clients.get(client, cluster.namesrv)
+    if scenario in WITH_JAVA:
+        scenario(cluster, one, clients.get("java-new-json", cluster.namesrv))
+    elif scenario is scenarios.comes_again_after_a_failure:
+        scenario(cluster, one, AGAIN_COUNT.get(client, 3))
+    else:
+        scenario(cluster, one)
