@@ -7,6 +7,7 @@
 stays below the given directory.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,10 +35,22 @@ SMALL_BROKER: Final = {
 }
 
 
+def server_jars() -> str:
+    return classpath("servers", JAVA_VERSION)
+
+
 def java_command(
-    main: str, *arguments: str, home: Path, heap: str = "512m", options: tuple[str, ...] = ()
+    main: str,
+    *arguments: str,
+    home: Path,
+    heap: str = "512m",
+    options: tuple[str, ...] = (),
+    classes: str = "",
 ) -> list[str]:
-    """Return the command line of one of RocketMQ's own programs; its logs go below `home`."""
+    """Return the command line of one of RocketMQ's own programs; its logs go below `home`.
+
+    `classes` is where a program of ours lies that uses RocketMQ's.
+    """
     opened = [f"--add-opens={module}=ALL-UNNAMED" for module in OPENED_MODULES]
     return [
         "java",
@@ -51,7 +64,7 @@ def java_command(
         f"-Drmq.logback.configurationFile={HERE / 'servers' / 'rmq.logback.xml'}",
         *options,
         "-cp",
-        classpath("servers", JAVA_VERSION),
+        os.pathsep.join(filter(None, [classes, server_jars()])),
         main,
         *arguments,
     ]

@@ -32,6 +32,21 @@ def classpath(project: str, version: str) -> str:
     return f"{target / 'classes'}{os.pathsep}{(target / 'classpath.txt').read_text()}"
 
 
+@cache
+def compiled(source: Path, jars: str) -> Path:
+    """Compile one source file if need be; return the directory of its classes."""
+    target = CACHE / source.stem
+    target.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{source.stem}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = hashlib.sha256(source.read_bytes() + jars.encode()).hexdigest()
+        done = target / "stamp"
+        if not done.exists() or done.read_text() != stamp:
+            subprocess.run(["javac", "-d", target, "-cp", jars, source], check=True)
+            done.write_text(stamp)
+    return target
+
+
 def stamp_of(sources: Path) -> str:
     """Return a digest of every file below a directory."""
     digest = hashlib.sha256()

@@ -8,16 +8,18 @@ can be compared.
 
 import re
 import subprocess
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from compat.java_cluster import java_command
-from compat.maven import HERE
+from compat.java_cluster import java_command, server_jars
+from compat.maven import HERE, compiled
 
 PROGRAM: Final = HERE / "mqadmin" / "ManyCommands.java"
 LOGBACK: Final = HERE / "mqadmin" / "rmq.logback.xml"
 END: Final = "\f\n"
+COMMAND_SECONDS_MAX: Final = 90
 
 _MASKS: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?"), "TIME"),
@@ -46,7 +48,13 @@ class MqadminProcess:
         home.mkdir(parents=True, exist_ok=True)
         self._errors = (home / "errors.txt").open("wb")
         self._process = subprocess.Popen(
-            java_command(str(PROGRAM), home=home, heap="256m", options=options),
+            java_command(
+                PROGRAM.stem,
+                home=home,
+                heap="256m",
+                options=options,
+                classes=str(compiled(PROGRAM, server_jars())),
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -72,20 +80,28 @@ class MqadminProcess:
     def run(self, command: str) -> str:
         """Run one command and return what it printed."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         words = "\t".join(self._word(word) for word in command.split())
         self._process.stdin.write(words + "\n")
         self._process.stdin.flush()
-        lines: list[str] = []
-        while (line := self._process.stdout.readline()) != END:
-            assert line, f"mqadmin ended in {command!r}:\n{''.join(lines)}"
-            lines.append(line)
-        text = "".join(lines)
+        text = self._read(command)
         if command.startswith("sendMessage"):
             self._ids += re.findall(r"\b[0-9A-F]{32,56}\b", text)
         if client := re.search(r"\S+@subscriber", text):
             self._names["CLIENT"] = client[0]
         return text
+
+    def _read(self, command: str) -> str:
+        assert self._process.stdout is not None
+        lines: list[str] = []
+        too_late = threading.Timer(COMMAND_SECONDS_MAX, self._process.kill)
+        too_late.start()
+        try:
+            while (line := self._process.stdout.readline()) != END:
+                assert line, f"mqadmin ended, or took too long, in {command!r}:\n{''.join(lines)}"
+                lines.append(line)
+        finally:
+            too_late.cancel()
+        return "".join(lines)
 
     def run_all(self, commands: Iterable[str]) -> dict[str, str]:
         return {command: masked(self.run(command)) for command in commands}
