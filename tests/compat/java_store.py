@@ -29,6 +29,7 @@ PACKAGE = "orbitmq.javastore"
 JAVA_VERSION_MIN = 11
 BUILD_SECONDS_MAX = 600
 READ_SECONDS_MAX = 120
+END_SECONDS_MAX = 20
 
 # RocketMQ unmaps files and locks memory through JDK internals that are closed by default.
 OPENED_MODULES = (
@@ -162,7 +163,11 @@ class ReaderProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()
 
 

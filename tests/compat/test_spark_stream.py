@@ -75,6 +75,7 @@ def test_stream_starts_at_a_time_and_keeps_a_limit_by_bytes(cluster: Cluster) ->
             stream = Batches(reader)
             batches = [stream.next()]
             while stream.at != stream.before:
+                assert len(batches) <= 31, "each batch but the last has a message"
                 batches.append(stream.next())
 
     assert bodies([row for batch in batches for row in batch]) == numbered(10, 40)
