@@ -10,7 +10,7 @@ import zstandard
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from kernel_cases import make_log
-from orbitmq.errors import ConfigError, FormatError
+from orbitmq.errors import ConfigError
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import compiled
 from orbitmq.spark import batches
@@ -18,7 +18,6 @@ from orbitmq.spark.batches import (
     BATCH_BYTES,
     INFLATED_BYTES_MAX,
     Columns,
-    batch_of,
     error_batch,
     iter_batches,
     pieces,
@@ -71,8 +70,6 @@ def test_bodies_are_unpacked_unless_told_otherwise(sys_flag: int) -> None:
     assert _bodies(unpacked) == [b"plain", b"text " * 100, b""]
     assert _bodies(as_stored) == [b"plain", stored, b""]
     assert not bad
-    both = batch_of(chunk, Columns.of(MESSAGE_SCHEMA, _options()), _options())
-    assert _bodies([both]) == _bodies(unpacked)
 
 
 def test_a_body_that_cannot_be_unpacked_is_a_bad_record() -> None:
@@ -84,8 +81,6 @@ def test_a_body_that_cannot_be_unpacked_is_a_bad_record() -> None:
     assert _bodies(found) == [b"a", b"c"]
     assert [place.log_offset for place in bad] == chunk.rows["log_offset"][[1, 3]].tolist()
     assert "cannot be unpacked" in bad[0].reason
-    with pytest.raises(FormatError):
-        batch_of(chunk, Columns.of(MESSAGE_SCHEMA, _options()), _options())
 
 
 def test_a_body_that_unpacks_to_too_much_is_a_bad_record() -> None:

@@ -133,6 +133,33 @@ def test_filters_give_the_same_rows_with_and_without_push_down(
     assert 0 < read["true"].log_bytes < read["false"].log_bytes / 4
 
 
+@pytest.mark.feature("P4")
+def test_a_filter_on_a_key_is_pushed_down(spark: SparkSession, mixed: Path, tmp_path: Path) -> None:
+    keys = {
+        key: record["phyOffset"]
+        for record in golden_stores.rows("mixed", "record")
+        for key in record["properties"].get("KEYS", "").split()
+    }
+    key, last = next(iter(keys.items()))
+    config = golden_stores.GOLDEN / "mixed.conf"
+    found, plans, read = {}, {}, {}
+    for enabled in ("true", "false"):
+        with _pushdown(spark, enabled):
+            metrics = tmp_path / enabled
+            options = {"rowPerKey": "true", "config": config, "metricsPath": metrics}
+            frame = _load(spark, mixed, **options).where(f"key = '{key}'")
+            found[enabled] = sorted((row["log_offset"], row["key"]) for row in frame.collect())
+            plans[enabled] = _formatted_plan(frame)
+            read[enabled] = read_metrics(metrics)
+
+    assert found["true"] == found["false"]
+    assert (last, key) in found["true"]
+    assert f"EqualTo(key,{key})" in plans["true"]
+    assert "PushedFilters" not in plans["false"]
+    assert read["true"].rows == len(found["true"]) < read["false"].rows
+    assert 0 < read["true"].log_bytes < read["false"].log_bytes / 4
+
+
 def _formatted_plan(frame: DataFrame) -> str:
     text: str = frame._jdf.queryExecution().explainString(
         frame.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")

@@ -19,12 +19,14 @@ from pyspark.sql.types import StructType
 from orbitmq.errors import ConfigError, FormatError
 from orbitmq.format.columns import Ints, Rows
 from orbitmq.format.compression import decompress
-from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.format.kernels import Kernels
 from orbitmq.message import SysFlag
 from orbitmq.spark.bad_places import describe
+from orbitmq.spark.key_rows import key_rows
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.row_columns import Gathered, RowColumns, number_array
-from orbitmq.spark.schemas import MESSAGE_COLUMNS
+from orbitmq.spark.pushdown import Predicate
+from orbitmq.spark.row_columns import ARROW_SCHEMA, Gathered, RowColumns, number_array
+from orbitmq.spark.schemas import ALL_COLUMNS, KEY, MESSAGE_COLUMNS
 from orbitmq.spark.segment import Segment
 from orbitmq.spark.split_reader import BadPlace, LogChunk, OnBad
 from orbitmq.units import MiB
@@ -42,6 +44,7 @@ class Columns:
 
     arrow_schema: pa.Schema
     include_body: bool
+    row_per_key: bool = False
 
     @classmethod
     def of(cls, schema: StructType, options: ReadOptions) -> "Columns":
@@ -49,8 +52,11 @@ class Columns:
         if not schema.fields:
             raise ConfigError("schema", "", "names no column")
         for field in schema.fields:
-            _require_column(field.name, field.dataType.simpleString(), field.nullable)
-        return cls(to_arrow_schema(schema, timezone="UTC"), options.include_body)
+            _require_column(
+                field.name, field.dataType.simpleString(), field.nullable, options.row_per_key
+            )
+        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        return cls(arrow_schema, options.include_body, options.row_per_key)
 
     @property
     def names(self) -> list[str]:
@@ -58,15 +64,25 @@ class Columns:
         return names
 
     @property
+    def message_schema(self) -> pa.Schema:
+        """The columns that are made of messages, before there is a row for each key."""
+        if not self.row_per_key:
+            return self.arrow_schema
+        fields = {field.name: field for field in self.arrow_schema if field.name != KEY}
+        return pa.schema({"keys": ARROW_SCHEMA.field("keys"), **fields}.values())
+
+    @property
     def reads_body(self) -> bool:
         return self.include_body and "body" in self.names
 
 
-def _require_column(name: str, kind: str, nullable: bool) -> None:
-    if name not in MESSAGE_COLUMNS:
+def _require_column(name: str, kind: str, nullable: bool, row_per_key: bool) -> None:
+    if name == KEY and not row_per_key:
+        raise ConfigError("schema", name, "set the option rowPerKey to true for this column")
+    if name not in ALL_COLUMNS:
         rule = f"no such column; there are {', '.join(MESSAGE_COLUMNS)}"
         raise ConfigError("schema", name, rule)
-    expected = MESSAGE_COLUMNS[name].simpleString()
+    expected = ALL_COLUMNS[name].simpleString()
     if kind != expected:
         raise ConfigError("schema", f"{name} {kind}", f"the column has the type {expected}")
     if not nullable:
@@ -74,24 +90,28 @@ def _require_column(name: str, kind: str, nullable: bool) -> None:
         raise ConfigError("schema", f"{name} {kind} NOT NULL", rule)
 
 
-def batch_of(
-    chunk: LogChunk, columns: Columns, options: ReadOptions, kernels: Kernels | None = None
-) -> pa.RecordBatch:
-    """Return all rows of a chunk as one batch, however large. FormatError: a body cannot be unpacked."""
-    made = RowColumns(kernels or compiled(), chunk.segment.data, chunk.rows)
-    bodies = None
-    if columns.reads_body and options.decompress:
-        bodies = {at: _inflated(chunk, at) for at in _compressed(chunk.rows)}
-    return _batch(made, columns, bodies)
-
-
 def iter_batches(
-    chunk: LogChunk, columns: Columns, options: ReadOptions, kernels: Kernels, on_bad: OnBad
+    chunk: LogChunk,
+    columns: Columns,
+    options: ReadOptions,
+    kernels: Kernels,
+    on_bad: OnBad,
+    key_predicates: Sequence[Predicate] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a chunk as batches of bounded size; `on_bad` is told of bodies that are broken.
 
     Broken is a body that cannot be unpacked and, if checksums are to be compared, one with a wrong one.
     """
+    for batch in _message_batches(chunk, columns, options, kernels, on_bad):
+        if columns.row_per_key:
+            yield from key_rows(batch, columns.arrow_schema, key_predicates)
+        else:
+            yield batch
+
+
+def _message_batches(
+    chunk: LogChunk, columns: Columns, options: ReadOptions, kernels: Kernels, on_bad: OnBad
+) -> Iterator[pa.RecordBatch]:
     checked = options.check_crc if options.check_crc is not None else columns.reads_body
     for rows in pieces(chunk.rows, _row_bytes(chunk.rows, columns)):
         piece = LogChunk(chunk.segment, rows)
@@ -211,14 +231,15 @@ def _batch(
 ) -> pa.RecordBatch:
     """Return all columns; `bodies` replaces those of some rows."""
     arrays = []
-    for name in columns.names:
+    schema = columns.message_schema
+    for name in schema.names:
         if name == "body" and not columns.include_body:
             arrays.append(pa.nulls(len(made.rows), pa.binary()))
         elif name == "body" and bodies:
             arrays.append(_replaced_bodies(made, bodies))
         else:
             arrays.append(made.column(name))
-    return pa.RecordBatch.from_arrays(arrays, schema=columns.arrow_schema)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _replaced_bodies(made: RowColumns, bodies: dict[int, bytes]) -> pa.Array:

@@ -219,7 +219,12 @@ class _TaskRun:
             if self._checks_bodies or self._columns.reads_body:
                 self._metrics.log_bytes += int(wanted["body_length"].sum(dtype="i8"))
             yield from iter_batches(
-                LogChunk(segment, wanted), self._columns, self._options, self._kernels, self._on_bad
+                LogChunk(segment, wanted),
+                self._columns,
+                self._options,
+                self._kernels,
+                self._on_bad,
+                self._selection.key_predicates,
             )
 
     def _on_bad(self, place: BadPlace) -> None:

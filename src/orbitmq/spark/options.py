@@ -23,6 +23,7 @@ badRecords          | fail, skip, keep                     | what to do where th
 checkCrc            | true, false                          | compare bodies with their checksums; without this
                     |                                      |   option they are where `body` is read
 splitBytes          | number, 64m to 256m by what is read  | about how much of a segment a task reads
+rowPerKey           | true, false                          | a row for each key, in a column `key`
 pushdown            | true, false                          | false: leave all filters to Spark
 metricsPath         | directory                            | tasks write there what they read (`metrics`)
 startingOffsets     | earliest, latest, timestamp:<time>,  | where a new stream starts
@@ -92,6 +93,7 @@ class ReadOptions:
     bad_records: BadRecords = BadRecords.FAIL
     check_crc: bool | None = None  # None: where bodies are read
     split_bytes: int | None = None  # None: by the length of what is read
+    row_per_key: bool = False
     pushdown: bool = True
     metrics_path: str = ""
     starting_offsets: str = "earliest"
@@ -234,6 +236,7 @@ _OPTIONS: Final = tuple(
         ("badRecords", "bad_records", _bad_records),
         ("checkCrc", "check_crc", _flag),
         ("splitBytes", "split_bytes", _size),
+        ("rowPerKey", "row_per_key", _flag),
         ("pushdown", "pushdown", _flag),
         ("metricsPath", "metrics_path", _path),
         ("startingOffsets", "starting_offsets", _text),

@@ -1,8 +1,8 @@
 """Filters that Spark pushes down: which of them a read can do itself, and what they let it leave out.
 
 A pushed filter is computed over the very column that the table would show, with SQL's rules for null, so that
-results are the same with and without it. What a filter says about offsets, times, topics, tags and ids also
-narrows the options of the read (`narrowed`): fewer segments, or places found through an index.
+results are the same with and without it. What a filter says about offsets, times, topics, tags, keys and ids
+also narrows the options of the read (`narrowed`): fewer segments, or places found through an index.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +31,7 @@ from pyspark.sql.datasource import (
 
 from orbitmq.spark.options import ReadOptions
 from orbitmq.spark.row_columns import ARROW_SCHEMA, RowColumns
+from orbitmq.spark.schemas import KEY
 
 NUMBER_COLUMNS: Final = (
     "queue_id",
@@ -41,7 +42,7 @@ NUMBER_COLUMNS: Final = (
     "reconsume_times",
 )
 TIME_COLUMNS: Final = ("store_time", "born_time")
-TEXT_COLUMNS: Final = ("topic", "tags", "message_id")
+TEXT_COLUMNS: Final = ("topic", "tags", "message_id", KEY)
 PUSHED_COLUMNS: Final = NUMBER_COLUMNS + TIME_COLUMNS + TEXT_COLUMNS
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -69,15 +70,16 @@ class Predicate:
 
     def matches(self, columns: RowColumns) -> Mask:
         """Return which rows the filter lets pass; null is no."""
-        return self._passes(columns.column(self.column))
+        return self.passes(columns.column(self.column))
 
     def accepts_bad_place(self, log_offset: int, size: int) -> bool:
         """Return whether the filter lets the row of a bad place pass: all but these two are null."""
         value = {"log_offset": log_offset, "size": size}.get(self.column)
         kind = ARROW_SCHEMA.field(self.column).type
-        return bool(self._passes(pa.array([value], type=kind))[0])
+        return bool(self.passes(pa.array([value], type=kind))[0])
 
-    def _passes(self, array: pa.Array) -> Mask:
+    def passes(self, array: pa.Array) -> Mask:
+        """Return which elements of the column the filter lets pass; null is no."""
         found = self._compared(array)
         if self.negated:
             found = pc.invert(found)
@@ -192,7 +194,7 @@ def _is_exact(text: str) -> bool:
     return bool(text) and "\ufffd" not in text
 
 
-_LISTS: Final = {"topic": "topics", "tags": "tags", "message_id": "ids"}
+_LISTS: Final = {"topic": "topics", "tags": "tags", "message_id": "ids", KEY: "keys"}
 """By column: the option that lists its wanted values."""
 
 

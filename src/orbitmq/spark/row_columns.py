@@ -26,9 +26,9 @@ from orbitmq.format.record import (
     unpack_host,
 )
 from orbitmq.message import SysFlag
-from orbitmq.spark.schemas import MESSAGE_SCHEMA
+from orbitmq.spark.schemas import KEY_SCHEMA
 
-ARROW_SCHEMA: Final = to_arrow_schema(MESSAGE_SCHEMA, timezone="UTC")
+ARROW_SCHEMA: Final = to_arrow_schema(KEY_SCHEMA, timezone="UTC")
 TEXT_BYTES_MAX: Final = 2**31 - 1
 """What the 32-bit offsets of one Arrow column can address."""
 

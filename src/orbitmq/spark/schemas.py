@@ -25,6 +25,8 @@ properties      | map<string,string> | properties                | all of them, 
 body            | binary             | body                      | null with includeBody=false
 error           | string             |                           | null if good; with badRecords=keep
                 |                    |                           | what is wrong with this place of the log
+key             | string             | one of KEYS               | only with rowPerKey=true, which gives a row
+                |                    |                           | for each key; null without any
 
 Every record of the log is a row, but for fillers, which stand where a damaged one was. Half messages and
 rollbacks are rows too (bits 0x4 and 0xC of sys_flag, topic RMQ_SYS_TRANS_HALF_TOPIC); an inner batch is one
@@ -77,6 +79,13 @@ MESSAGE_COLUMNS: Final[dict[str, DataType]] = {
     "error": _TEXT,
 }
 
+KEY: Final = "key"
+"""The column of a table with a row for each key (option rowPerKey)."""
+ALL_COLUMNS: Final = {**MESSAGE_COLUMNS, KEY: _TEXT}
+
 MESSAGE_SCHEMA: Final = StructType(
     [StructField(name, kind, nullable=True) for name, kind in MESSAGE_COLUMNS.items()]
+)
+KEY_SCHEMA: Final = StructType(
+    [StructField(name, kind, nullable=True) for name, kind in ALL_COLUMNS.items()]
 )

@@ -23,6 +23,7 @@ from orbitmq.message import Host
 from orbitmq.spark.options import OFFSET_MAX, ReadOptions
 from orbitmq.spark.pushdown import Predicate
 from orbitmq.spark.row_columns import RowColumns, gathered
+from orbitmq.spark.schemas import KEY
 
 Mask = npt.NDArray[np.bool_]
 _SPACE: Final = ord(" ")
@@ -45,6 +46,7 @@ class RowSelection:
     start_queue_offset: int | None = None
     end_queue_offset: int | None = None
     predicates: tuple[Predicate, ...] = ()
+    key_predicates: tuple[Predicate, ...] = ()  # of rows, not of messages: see `key_rows`
 
     @classmethod
     def of(cls, options: ReadOptions, predicates: Sequence[Predicate] = ()) -> "RowSelection":
@@ -60,7 +62,8 @@ class RowSelection:
             queue_id=options.queue_id,
             start_queue_offset=options.start_queue_offset,
             end_queue_offset=options.end_queue_offset,
-            predicates=tuple(predicates),
+            predicates=tuple(one for one in predicates if one.column != KEY),
+            key_predicates=tuple(one for one in predicates if one.column == KEY),
         )
 
     def select(self, kernels: Kernels, buffer: Bytes, rows: Rows) -> Rows:
@@ -94,7 +97,8 @@ class RowSelection:
 
     def shows_bad_place(self, log_offset: int, size: int) -> bool:
         """Return whether the row that stands for a bad place passes the filters, most of it null."""
-        return all(predicate.accepts_bad_place(log_offset, size) for predicate in self.predicates)
+        filters = (*self.predicates, *self.key_predicates)
+        return all(predicate.accepts_bad_place(log_offset, size) for predicate in filters)
 
     def _by_numbers(self, rows: Rows) -> Mask:
         mask: Mask = (rows["marks"] & Mark.FILLER) == 0

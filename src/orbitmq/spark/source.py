@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.schemas import MESSAGE_SCHEMA
+from orbitmq.spark.schemas import KEY_SCHEMA, MESSAGE_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +44,7 @@ class OrbitmqSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        ReadOptions.parse(self.options)
-        return MESSAGE_SCHEMA
+        return KEY_SCHEMA if ReadOptions.parse(self.options).row_per_key else MESSAGE_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.parse(self.options)
