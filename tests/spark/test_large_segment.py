@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from pyspark.sql import SparkSession
 
 from orbitmq.files.layout import SEGMENT_BYTES
 from orbitmq.format.record import BLANK_BYTES, BODY_AT, encode_blank, encode_record
 from orbitmq.message import AppendRequest
-from orbitmq.spark.splits import SPLIT_BYTES
-from orbitmq.units import KiB, MiB
+from orbitmq.units import GiB, KiB, MiB
 from spark.reading_world import HOST, fake_record
-
-pytestmark = pytest.mark.spark
+from spark.table_world import read_tasks, table_reader
 
 BODY_BYTES = 4 * MiB
+CUT_BYTES = 64 * MiB
 FAKE_BYTES = 60 * KiB
 ZEROS = bytes(BODY_BYTES)
 
@@ -55,7 +53,7 @@ def _write_store(root: Path) -> list[int]:
         file.truncate(SEGMENT_BYTES)
         at = size = 0
         while at + size + BLANK_BYTES <= SEGMENT_BYTES:
-            holds_a_cut = at // SPLIT_BYTES != (at + BODY_BYTES) // SPLIT_BYTES
+            holds_a_cut = at // CUT_BYTES != (at + BODY_BYTES) // CUT_BYTES
             body = _fakes(at) if holds_a_cut else ZEROS
             offsets.append(at)
             at = _write_record(file, 0, at, len(offsets) - 1, body)
@@ -69,16 +67,16 @@ def _write_store(root: Path) -> list[int]:
 
 
 @pytest.mark.feature("P1")
-def test_tasks_share_a_segment_whose_bodies_hold_forged_records(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_tasks_share_a_segment_whose_bodies_hold_forged_records(tmp_path: Path) -> None:
     expected = _write_store(tmp_path / "store")
-    schema = "log_offset bigint, topic string, queue_offset bigint"
+    reader = table_reader(path=tmp_path / "store", includeBody="false")
 
-    frame = spark.read.format("orbitmq").schema(schema).load(str(tmp_path / "store"))
-    found = sorted(frame.collect())
+    tasks = reader.partitions()
+    rows = read_tasks(reader, tasks)
 
-    assert 1024 * MiB == SEGMENT_BYTES
+    assert GiB == SEGMENT_BYTES
     assert len(expected) > 250
-    assert frame.rdd.getNumPartitions() == SEGMENT_BYTES // SPLIT_BYTES + 1
-    assert found == [(offset, "Large", number) for number, offset in enumerate(expected)]
+    assert len(tasks) == 1 * GiB // (64 * MiB) + 1
+    assert [(row["log_offset"], row["topic"], row["queue_offset"]) for row in rows] == [
+        (offset, "Large", number) for number, offset in enumerate(expected)
+    ]
