@@ -116,3 +116,22 @@ def test_the_table_in_the_module_lists_every_option() -> None:
     listed = [line.split("|")[0].strip() for line in module.__doc__.splitlines() if "|" in line]
 
     assert tuple(name for name in listed if name and name != "option") == OPTION_NAMES
+
+
+def test_what_is_not_said_is_as_the_table_in_the_docs_has_it() -> None:
+    found = ReadOptions.parse({"path": "/store"})
+
+    assert found == ReadOptions(
+        path="/store",
+        include_body=True,
+        decompress=True,
+        bad_records=BadRecords.FAIL,
+        check_crc=None,
+        split_bytes=None,
+        row_per_key=False,
+        pushdown=True,
+        starting_offsets="earliest",
+        max_rows_per_trigger=None,
+        max_bytes_per_trigger=None,
+        group="",
+    )
