@@ -59,7 +59,6 @@ def test_reports_are_passed_over_until_a_pull_has_taken_the_reset(offsets: Consu
     assert not offsets.commit("G", "T", 0, 101)
     assert offsets.commit("G", "T", 1, 3)  # another queue
     assert offsets.take_reset("G", "T", 1) is None
-    assert offsets.has_reset("G", "T", 0)
     assert offsets.take_reset("G", "T", 0) == 5
     assert offsets.take_reset("G", "T", 0) is None
     assert offsets.get("G", "T", 0) == 5
@@ -90,8 +89,6 @@ def test_pulls_are_remembered_beside_reports(offsets: ConsumerOffsets) -> None:
 
     assert offsets.pull_offset("G", "T", 0) == 42
     assert offsets.get("G", "T", 0) == 10
-    offsets.forget_pulls("G", "T")
-    assert offsets.pull_offset("G", "T", 0) == 10
 
 
 def test_groups_and_topics_are_cloned_and_forgotten(offsets: ConsumerOffsets) -> None:

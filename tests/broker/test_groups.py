@@ -77,7 +77,7 @@ def test_changes_are_told_and_counted() -> None:
     assert not groups.delete("G")
 
     assert told == [1, 2, 3, 4]
-    assert groups.all_forbidden() == {}
+    assert groups.snapshot()["forbiddenTable"] == {}
 
 
 def test_a_file_that_is_no_table_of_groups_says_so() -> None:

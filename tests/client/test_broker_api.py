@@ -81,7 +81,6 @@ def test_offsets(tmp_path):
         assert await api.search_offset(address, QUEUE, 0) == 0
         assert await api.search_offset(address, QUEUE, 1 << 60) == 3
         assert await api.search_offset(address, QUEUE, 1 << 60, Boundary.UPPER) == 2
-        assert await api.earliest_store_time(address, QUEUE) > 0
 
         await api.heartbeat(address, heartbeat("me"))
         await api.update_consumer_offset(address, "G", QUEUE, 2)

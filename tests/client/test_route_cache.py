@@ -227,7 +227,7 @@ def test_watched_topics_are_refreshed_until_all_let_go():
 
             await core.refresh_routes()
 
-            assert core.routes.subscribe_queues_nowait("Later") is not None
+            assert core.routes.publish_route_nowait("Later") is not None
             core.routes.unwatch("Later")
             core.routes.forget("Later")
             assert core.routes.topics == []

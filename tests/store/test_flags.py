@@ -21,14 +21,6 @@ def test_every_flag_but_not_readable_stops_appends_and_says_why(flag):
     assert flags.writable
 
 
-@pytest.mark.parametrize("flag", [Flag.DISK_FULL, Flag.FENCED])
-def test_queues_go_on_when_only_the_disk_is_full(flag):
-    flags = RunningFlags()
-    flags.set(flag)
-
-    assert flags.queues_writable
-
-
 def test_a_failure_is_told_with_its_path_and_the_first_one_counts(tmp_path):
     flags = RunningFlags()
 

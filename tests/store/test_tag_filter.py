@@ -13,7 +13,6 @@ def test_all_means_all(subscription: str | None) -> None:
     assert wanted.matches_all
     assert wanted.by_unit(0, None)
     assert wanted.by_unit(java_hash("any"), None)
-    assert wanted.matches_tag(None)
 
 
 @pytest.mark.feature("F26")
@@ -27,14 +26,6 @@ def test_tags_are_split_trimmed_and_compared_by_hash() -> None:
     assert not wanted.matches_hash(java_hash("TagB"))
     assert not wanted.matches_hash(0)
     assert wanted.by_record(memoryview(b""))
-
-
-def test_the_client_tells_tags_with_equal_hashes_apart() -> None:
-    wanted = TagFilter.parse("Aa")
-
-    assert wanted.matches_tag("Aa")
-    assert not wanted.matches_tag("BB")
-    assert not wanted.matches_tag(None)
 
 
 def test_an_unknown_tag_passes_and_only_the_low_32_bits_count() -> None:

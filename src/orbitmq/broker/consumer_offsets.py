@@ -95,9 +95,6 @@ class ConsumerOffsets:
             return row[queue_id]
         return self.get(group, topic, queue_id)
 
-    def forget_pulls(self, group: str, topic: str) -> None:
-        self._pulls.pop((topic, group), None)
-
     # Operators
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -105,9 +102,6 @@ class ConsumerOffsets:
         self._table.setdefault((topic, group), {})[queue_id] = offset
         self._resets.setdefault((topic, group), {})[queue_id] = offset
         self._count()
-
-    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        return queue_id in self._resets.get((topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the offset of a pending reset and end its pending; None: there is none."""

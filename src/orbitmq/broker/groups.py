@@ -83,9 +83,6 @@ class GroupTable:
         """Return the bits of what the group may not do with the topic; bit 1 << n is action n."""
         return max(self._forbidden.get(group, {}).get(topic, 0), 0)
 
-    def all_forbidden(self) -> Mapping[str, Mapping[str, int]]:
-        return self._forbidden
-
     # Changing
 
     def put(self, config: GroupConfig) -> None:

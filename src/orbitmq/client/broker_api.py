@@ -19,13 +19,11 @@ from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.clients import ConsumerGroupHeader, UnregisterClient
-from orbitmq.wire.headers.header import Header
 from orbitmq.wire.headers.offsets import (
     OffsetAnswer,
     QueryConsumerOffset,
     QueueHeader,
     SearchOffset,
-    TimestampAnswer,
     UpdateConsumerOffset,
 )
 from orbitmq.wire.headers.pull import PullAnswer, PullHeader
@@ -162,12 +160,6 @@ class BrokerApi:
         answer = await self._checked(address, code, header.write())
         return OffsetAnswer.read(answer.fields).offset
 
-    async def earliest_store_time(self, address: str, queue: MessageQueue) -> int:
-        """Return when the first message of the queue was stored; -1: it is empty."""
-        fields = _queue_fields(queue)
-        answer = await self._checked(address, RequestCode.GET_EARLIEST_MSG_STORETIME, fields)
-        return TimestampAnswer.read(answer.fields).timestamp
-
     # --- membership ---
 
     async def heartbeat(self, address: str, data: HeartbeatData) -> int:
@@ -254,14 +246,6 @@ class BrokerApi:
             address, code, header.write(), also=_NOT_FOUND, timeout_ms=timeout_ms
         )
         return [] if answer.code else decode_messages(answer.body)
-
-    async def end_transaction(self, address: str, fields: Header, *, oneway: bool = True) -> None:
-        """Commit or roll back a half message."""
-        code = RequestCode.END_TRANSACTION
-        if oneway:
-            await self._calls.oneway(address, code, fields.write())
-        else:
-            await self._calls.checked(address, code, fields.write())
 
     async def _checked(
         self,

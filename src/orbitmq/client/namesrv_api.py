@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from orbitmq.client.calls import Calls
 from orbitmq.errors import ResponseError, UnreachableError, WireError
-from orbitmq.wire.bodies.lists import KvTable, TopicList
+from orbitmq.wire.bodies.lists import TopicList
 from orbitmq.wire.bodies.route import ClusterInfo, TopicRoute
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.kv import DeleteKv, GetKv, GetKvAnswer, GetKvList, PutKv
+from orbitmq.wire.headers.kv import DeleteKv, GetKv, GetKvAnswer, PutKv
 from orbitmq.wire.headers.route import (
     AddWritePermAnswer,
     ChangeWritePerm,
@@ -130,11 +130,3 @@ class NamesrvApi:
     async def delete_kv(self, namespace: str, key: str) -> None:
         header = DeleteKv(namespace=namespace, key=key)
         await self.tell_all(RequestCode.DELETE_KV_CONFIG, header.write())
-
-    async def kv_table(self, namespace: str) -> dict[str, str]:
-        answer = await self.ask(
-            RequestCode.GET_KVLIST_BY_NAMESPACE,
-            GetKvList(namespace=namespace).write(),
-            also=frozenset({ResponseCode.QUERY_NOT_FOUND}),
-        )
-        return {} if answer.code else KvTable.decode(answer.body).table

@@ -6,13 +6,13 @@ Topics that were asked for are refreshed by the core every 30 seconds until they
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orbitmq.client.namesrv_api import NamesrvApi
 from orbitmq.errors import NoRouteError, WireError
 from orbitmq.wire.bodies.message_queue import MessageQueue
-from orbitmq.wire.bodies.route import PRIMARY_ID, BrokerData, TopicRoute
+from orbitmq.wire.bodies.route import PRIMARY_ID, TopicRoute
 from orbitmq.wire.bodies.topic_config import PERM_READ, PERM_WRITE
 
 _log = logging.getLogger(__name__)
@@ -148,11 +148,6 @@ class RouteCache:
             raise self.no_route(topic)
         return list(self._subscribe[topic])
 
-    def subscribe_queues_nowait(self, topic: str) -> list[MessageQueue] | None:
-        """Return the queues to read, if they are known; never asks."""
-        queues = self._subscribe.get(topic)
-        return None if queues is None else list(queues)
-
     def no_route(self, topic: str) -> NoRouteError:
         servers = ", ".join(self._namesrv.addresses)
         return NoRouteError(
@@ -234,11 +229,6 @@ class RouteCache:
             used.update(broker.broker_name for broker in route.broker_datas)
         for broker_name in set(self._addresses) - used:
             del self._addresses[broker_name]
-
-    def put_brokers(self, brokers: Iterable[BrokerData]) -> None:
-        """Remember addresses that came with something else, as with the cluster's description."""
-        for broker in brokers:
-            self._addresses[broker.broker_name] = dict(broker.broker_addrs)
 
     def primary(self, broker_name: str) -> str | None:
         """Return the address that takes messages and offsets of this broker, if it is known."""

@@ -111,12 +111,6 @@ class Channels:
         """Send a request that is not answered. UnreachableError: there is no connection."""
         (await self.get(address)).oneway(command)
 
-    def close_address(self, address: str) -> None:
-        """Close the connection to this address, if there is one."""
-        connection = self._open.pop(address, None)
-        if connection is not None:
-            connection.close()
-
     def retire(self, address: str, after_ms: float) -> None:
         """Make a new connection at the next request; the old one may finish what is on its way."""
         connection = self._open.pop(address, None)

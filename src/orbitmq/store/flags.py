@@ -32,7 +32,6 @@ class Flag(IntFlag):
 
 
 _NO_APPENDS: Final = Flag(2 | 4 | 8 | 16 | 32 | 64)
-_NO_QUEUE_WRITES: Final = Flag(2 | 4 | 8)  # a full disk must not stop dispatch of what is stored
 
 _REASONS: Final = {
     Flag.NOT_WRITABLE: "appends are switched off",
@@ -81,10 +80,6 @@ class RunningFlags:
     @property
     def readable(self) -> bool:
         return not self.bits & Flag.NOT_READABLE
-
-    @property
-    def queues_writable(self) -> bool:
-        return not self.bits & _NO_QUEUE_WRITES
 
     def refusal(self) -> str:
         """Say in words why appends are refused; empty when they are not."""

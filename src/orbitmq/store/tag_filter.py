@@ -46,10 +46,6 @@ class TagFilter:
         # Java looks at the low 32 bits; delayed messages hold a time here.
         return ((tag_hash + 2**31) & 0xFFFFFFFF) - 2**31 in self.hashes
 
-    def matches_tag(self, tag: str | None) -> bool:
-        """Tell whether this very tag is wanted: the client's own check."""
-        return not self.tags or (tag is not None and tag in self.tags)
-
     def by_unit(self, tag_hash: int | None, ext: ExtUnit | None) -> bool:
         """Tell whether the record of this unit is worth reading (`MessageFilter`)."""
         return self.matches_hash(tag_hash)
