@@ -38,11 +38,13 @@ $(PREPARED): $(READY)
 	@-$(BIN)/orbitmq spark prepare
 	@touch $(PREPARED)
 
-check: $(READY) ## format, lint, types and import contracts
+check: $(READY) ## format, lint, types, import contracts; tests that cannot fail, code that only tests call
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/unreached.py
+	$(BIN)/python tools/lint_tests.py
 	$(BIN)/python tools/mutants.py --check
 
 format: $(READY) ## let ruff format and fix what it can

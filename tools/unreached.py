@@ -1,0 +1,105 @@
+"""Finds code that the product does not reach: a test of it proves nothing about the product.
+
+Functions, classes, methods and properties of src/ whose name stands nowhere else in src/ are reported,
+unless OUTSIDE says who calls them. Give such code a caller, or delete it with its tests.
+"""
+
+import sys
+from pathlib import Path
+
+from vulture import Vulture
+
+ROOT = Path(__file__).parents[1]
+KINDS = {"function", "class", "method", "property"}
+
+# Who calls what nothing in src/ calls: where it stands, and its names.
+OUTSIDE: dict[str, dict[str, set[str]]] = {
+    "asyncio, by its Protocol": {
+        "net/connection.py": {
+            *("connection_made", "data_received", "pause_writing", "resume_writing"),
+            "eof_received",
+        },
+    },
+    "PySpark, by its DataSource": {
+        "spark/": {
+            *("streamReader", "initialOffset", "getDefaultReadLimit", "latestOffset"),
+            *("reportLatestOffset", "prepareForTriggerAvailableNow"),
+        },
+        "spark/quick_socket.py": {"readinto"},
+    },
+    "typer, by its decorators": {
+        "cli/__init__.py": {"demo"},
+        "cli/group.py": {"list_groups"},
+        "cli/store.py": {"dump"},
+        "cli/spark_prepare.py": {"run_jobs"},  # in a process of its own, by its name
+    },
+    "pytest, by its entry point": {
+        "testing/pytest_plugin.py": {"orbitmq_broker", "orbitmq_session_broker"},
+    },
+    "users, in their programs and tests": {
+        "client/admin_results.py": {"is_online", "earliest_ms"},
+        "client/idempotence.py": {"forget_old"},
+        "client/producer.py": {"send_batch"},
+        "client/sync_producer.py": {"send_batch"},
+        "client/rebalance.py": {"MachineRoom", "MachineRoomNearby", "Fixed"},
+        "client/send_result.py": {"is_ok"},
+        "format/message_id.py": {"decode_unique_id"},
+        "spark/jobs/verify.py": {"findings_frame"},
+        "spark/metrics.py": {"read_metrics"},
+        "store/recovery/quarantine.py": {"read_journal"},
+        "testing/": {"FakeClock", "set_now_ms", "heal", "restart", "mixed_requests", "__getattr__"},
+    },
+    # None of these is what a test proves: tests look at state with them, or speak the protocol.
+    "tests, to look or to ask": {
+        "broker/broker.py": {"fast_address"},
+        "client/faults.py": {"unreachable"},
+        "files/positioned.py": {"open_count"},
+        "format/kernels.py": {"twins"},
+        "format/record.py": {"to_request", "decode_blank"},
+        "store/log/allocate.py": {"ready_offsets"},
+        "store/queues/consume_queue.py": {"pending_bytes"},
+        "wire/bodies/offsets.py": {"DelayOffsets"},
+        "wire/frame.py": {"waiting_bytes"},
+        "wire/header.py": {"is_response"},
+        "wire/headers/header.py": {"wire_names"},
+        "wire/headers/send.py": {"write_letters", "SendAnswer"},
+    },
+}
+
+
+def unreached(root: Path, outside: dict[str, dict[str, set[str]]]) -> list[str]:
+    """Return one line for each piece of code that nothing in `root`/src names."""
+    source = root / "src" / "orbitmq"
+    finder = Vulture()
+    finder.scavenge([source])
+    lines = []
+    for item in finder.get_unused_code():
+        path = Path(item.filename).relative_to(source).as_posix()
+        if item.typ in KINDS and not called_from_outside(path, item.name, outside):
+            place = f"src/orbitmq/{path}:{item.first_lineno}"
+            lines.append(f"{place}: nothing in src calls the {item.typ} {item.name}")
+    return lines
+
+
+def called_from_outside(path: str, name: str, outside: dict[str, dict[str, set[str]]]) -> bool:
+    return any(
+        path.startswith(place) and name in names
+        for callers in outside.values()
+        for place, names in callers.items()
+    )
+
+
+def main() -> int:
+    lines = unreached(ROOT, OUTSIDE)
+    for line in lines:
+        print(line)
+    if lines:
+        print(
+            "Give each a caller in the product, or delete it with its tests; what users or a library"
+            " call is listed in tools/unreached.py."
+        )
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
