@@ -59,3 +59,15 @@ def test_a_full_disk_while_working_ahead_hurts_nobody(tmp_path):
         assert parts.log.append_one(make_request(0, body=b"")).status.stored
         disk.heal()
         assert parts.log.append_one(make_request(0, body_bytes=500)).log_offset == SMALL_SEGMENT
+
+
+def test_no_segment_is_made_behind_one_that_could_not_be_made(tmp_path):
+    disk = FaultyDisk()
+    with LogParts(small_config(tmp_path), disk=disk) as parts:
+        parts.log.append_one(make_request(0))
+        disk.fail("allocate", "*", errno.ENOSPC)
+
+        for _ in range(3):
+            parts.log.allocator.make_wanted()
+
+        assert names(parts) == [0]  # the appender asks for both again when it needs the first
