@@ -32,6 +32,7 @@ def records_of(store: MessageStore) -> Iterator[Record]:
     offset = store.min_log_offset
     while offset < store.max_log_offset:
         size, magic = BLANK.unpack(store._log.read(offset, 8))
+        assert size > 0
         if magic != BLANK_MAGIC:
             record = decode_record(store._log.read(offset, size))
             assert record.log_offset == offset

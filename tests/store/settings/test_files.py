@@ -116,8 +116,10 @@ def test_a_warmed_segment_is_resident_and_locked_and_holds_zeros(tmp_path, mode)
         stored = case.append(make_request(0))[0]
         segment = case.store._log.segments.first
 
+        facts = mapping_facts(segment.path)
+
         assert segment.resident_pages() == size // mmap.PAGESIZE
-        assert kilobytes(mapping_facts(segment.path)["Locked"]) == size // 1024
+        assert kilobytes(facts["Rss"]) == kilobytes(facts["Locked"]) == size // 1024
         assert segment.path.read_bytes()[stored.size :].strip(b"\0") == b""
 
 
@@ -128,10 +130,10 @@ def test_a_segment_is_not_warmed_unless_that_is_switched_on(tmp_path, given):
     size = 64 << 20
     with ConfStore(tmp_path, {"mappedFileSizeCommitLog": size, **given}) as case:
         case.append(make_request(0))
-        segment = case.store._log.segments.first
+        facts = mapping_facts(case.store._log.segments.first.path)
 
-        assert segment.resident_pages() < size // mmap.PAGESIZE
-        assert kilobytes(mapping_facts(segment.path)["Locked"]) == 0
+        assert kilobytes(facts["Rss"]) < size // 1024
+        assert kilobytes(facts["Locked"]) == 0
 
 
 @wires("warmMapedFileEnable")
