@@ -126,6 +126,18 @@ def test_queues_and_index_follow_only_when_the_deletion_of_segments_is_on_disk(t
         assert {path.split("/")[0] for _, path in done[3:]} >= {"consumequeue", "index"}
 
 
+def test_ext_units_are_on_disk_before_the_units_that_point_to_them(tmp_path):
+    with ConfStore(tmp_path, {"enableConsumeQueueExt": True}) as case:
+        case.append(make_request(0, "T", 0))
+        case.disk.forget()
+
+        case.store.flush()
+
+        done = steps(case, "sync_data", "write_at")
+        ext_synced = done.index(("sync_data", "consumequeue_ext/T/0/00000000000000000000"))
+        assert ext_synced < done.index(("write_at", "consumequeue/T/0/00000000000000000000"))
+
+
 # What the checkpoint says of the log
 
 
