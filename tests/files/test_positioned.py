@@ -292,6 +292,43 @@ def test_a_sync_that_fails_is_reported_and_tried_again(operation: str, tmp_path:
     assert fault.seen == 2
 
 
+def test_a_write_that_comes_during_a_sync_is_not_taken_for_synced(tmp_path: Path) -> None:
+    path, other = tmp_path / "file", tmp_path / "other"
+    disk = CountingDisk()
+    cache = FileCache(disk, max_open=1)
+    cache.write(path, 0, b"first", file_bytes=10)
+    sync = disk.sync_data
+
+    def write_meanwhile(*args: object) -> None:
+        sync(*args)  # type: ignore[arg-type]
+        cache.write(path, 5, b"more")
+
+    disk.sync_data = write_meanwhile  # type: ignore[method-assign]
+    cache.sync([path])
+    disk.sync_data = sync  # type: ignore[method-assign]
+    cache.write(other, 0, b"x", file_bytes=10)  # closes the first file
+    disk.synced.clear()
+
+    cache.sync([path])
+
+    assert disk.synced == ["all"]  # its descriptor is gone, and with it what it could report
+
+
+def test_a_file_that_was_closed_before_a_failed_sync_is_still_remembered(tmp_path: Path) -> None:
+    path, other = tmp_path / "file", tmp_path / "other"
+    disk = FaultyDisk(CountingDisk())
+    cache = FileCache(disk, max_open=1)
+    for written in (path, other):
+        cache.write(written, 0, b"x", file_bytes=10)
+    fault = disk.fail("sync_file_system", errno=errno.EIO)
+
+    with pytest.raises(StoreIOError, match="sync"):
+        cache.sync([path])
+    cache.sync([path])
+
+    assert (fault.hits, fault.seen) == (1, 2)  # again by the file system: the file is closed
+
+
 def test_a_cached_write_costs_little_more_than_the_call_itself(tmp_path: Path) -> None:
     # Not a benchmark: it only fails when somebody makes each write open a file.
     class NoOpen(Disk):

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from orbitmq.errors import StoreIOError
 from orbitmq.files.disk import Disk
 from orbitmq.format.checkpoint import Checkpoint, Extension, decode
 from orbitmq.store.checkpoint import CheckpointFile
+from orbitmq.testing.fake_disk import FaultyDisk
 
 
 @pytest.mark.feature("F68")
@@ -66,5 +68,18 @@ def test_a_short_file_is_no_checkpoint_and_is_written_anew(
     assert str(path) in caplog.text
     checkpoint.update(physic_ms=1)
     checkpoint.write()
+
+    assert decode(path.read_bytes()).physic_ms == 1
+
+
+def test_a_page_that_could_not_be_written_is_written_again(tmp_path: Path) -> None:
+    path, disk = tmp_path / "checkpoint", FaultyDisk()
+    checkpoint = CheckpointFile(path, disk)
+    checkpoint.update(physic_ms=1)
+    disk.fail("write_at")
+    with pytest.raises(StoreIOError):
+        checkpoint.write()
+
+    assert checkpoint.write()
 
     assert decode(path.read_bytes()).physic_ms == 1

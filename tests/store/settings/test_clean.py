@@ -15,6 +15,7 @@ from orbitmq.message import AppendStatus
 from orbitmq.store import clean as clean_module
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock
+from orbitmq.units import HOUR_MS
 from orbitmq.wire.codes import RequestCode
 
 SEGMENT = 64 * 1024
@@ -90,6 +91,18 @@ def test_expired_segments_go_at_the_hours_that_are_named(tmp_path, given, hours)
 )
 def test_segments_are_kept_for_the_time_of_retention(tmp_path, given, left):
     with AgedStore(tmp_path, given, [100, 72, 71, 47, 0]) as case:
+        case.round()
+
+        assert case.left == left
+
+
+@wires("fileReservedTime")
+@pytest.mark.parametrize(("missing_ms", "left"), [(0, [1]), (1, [0, 1])])
+def test_a_segment_goes_at_the_very_end_of_its_time(tmp_path, missing_ms, left):
+    with AgedStore(tmp_path, {}, [100, 1]) as case:
+        modified_ms = case.clock.now_ms() + 60_000 - 72 * HOUR_MS + missing_ms
+        os.utime(case.segments()[0], ns=(modified_ms * 1_000_000,) * 2)
+
         case.round()
 
         assert case.left == left
