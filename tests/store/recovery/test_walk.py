@@ -425,6 +425,20 @@ def test_a_place_too_small_for_any_record_takes_the_next_one_with_it() -> None:
     assert "too small" in repair.cause
 
 
+def test_a_record_with_a_damaged_topic_behind_a_small_place_does_not_stop_recovery() -> None:
+    builder = three_queues(10)
+    builder.position += 30  # nothing was ever written there
+    odd = builder.append(body=b"")
+    builder.append()
+    builder.overwrite(odd.start + odd.raw.index(b"\x01T") + 1, b"\xff")
+
+    found = plan(builder)
+
+    assert only_repair(found).kind is RepairKind.FILL
+    assert "too small" in only_repair(found).cause
+    assert found.end_offset == builder.written
+
+
 def test_a_filler_of_the_schedule_topic_lets_a_broker_drop_it() -> None:
     builder = LogBuilder()
     builder.append("SCHEDULE_TOPIC_XXXX", 2, DELAY="3", REAL_TOPIC="T", REAL_QID="0")

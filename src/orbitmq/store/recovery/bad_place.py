@@ -155,7 +155,8 @@ class BadPlaces:
         swallowed = _lost_of_row(*self._row_at(place.end))
         end = place.end + swallowed.size
         larger = replace(place, end=end, goes_on_at=end, swallowed=(*place.swallowed, swallowed))
-        return larger, [*lost, swallowed]
+        # A name that is no topic was damaged: no filler can have it, and no queue leads there.
+        return larger, [*lost, *([swallowed] if _is_topic(swallowed.topic) else [])]
 
     # --- what was lost there ---
 
