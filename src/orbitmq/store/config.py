@@ -84,7 +84,7 @@ class StoreConfig:
     lmq_count_max: int = 20_000  # maxLmqConsumeQueueNum
     enable_cq_ext: bool = False  # enableConsumeQueueExt
     index_enabled: bool = True  # messageIndexEnable
-    index_safe: bool = False  # messageIndexSafe; here no key is lost either way
+    index_safe: bool = False  # messageIndexSafe: after a crash, believe full index files only
 
     # Segments.
     warm_segments: bool = False  # warmMapedFileEnable

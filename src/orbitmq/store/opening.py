@@ -234,6 +234,7 @@ class Opening:
                 delay_ms=config.delay_ms,
             ),
             style=FillStyle(config.store_host, config.property_crc),
+            index_safe=config.index_safe,
         )
 
     def _load_fast_kernels(self) -> Kernels:

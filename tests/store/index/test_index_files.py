@@ -22,7 +22,7 @@ from orbitmq.format.index_file import (
     slot_position,
 )
 from orbitmq.store.index.index_files import IndexFiles, Items
-from orbitmq.store.index.index_load import load_index_files
+from orbitmq.store.index.index_load import load_index_states
 from orbitmq.testing.builders import make_request, unique_key
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.testing.fake_disk import FaultyDisk
@@ -276,7 +276,7 @@ def test_a_file_on_disk_is_complete_after_a_flush(tmp_path: Path) -> None:
     index.flush()
 
     again = _world(tmp_path, index_slots=3000, index_items=500).index
-    load_index_files(again)
+    assert load_index_states(again, index.states(), 0)
 
     assert again.headers() == index.headers()
     for n in range(300):
@@ -310,7 +310,7 @@ def test_the_index_behaves_like_a_dict(
         assert world.index.query("T", key, 3, 0, FOREVER) == model[key][:3]
     world.index.flush()
     again = _world(Path(world.layout.root), index_slots=slots, index_items=items).index
-    load_index_files(again)
+    assert load_index_states(again, world.index.states(), 0)
     for key in "abcdefgh":
         assert again.query("T", key, 100, 0, FOREVER) == model[key]
     assert HEADER.size + ENTRY.size == 60

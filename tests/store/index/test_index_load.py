@@ -1,4 +1,4 @@
-"""Loading and cutting the index."""
+"""Loading the index."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 from orbitmq.format.columns import ITEM
 from orbitmq.format.index_file import key_hash
-from orbitmq.store.index.index_load import load_index_files, load_index_states, truncate_index
+from orbitmq.store.index.index_load import keep_full_files, load_index_states
 from orbitmq.testing.fake_clock import FakeClock
 from queue_world import SegmentsLog, World, make_world, small_layout
 
@@ -41,28 +41,7 @@ def _store_ms_of(log_offset: int) -> int:
     return FIRST_MS + log_offset * 10
 
 
-@pytest.mark.feature("F48")
-def test_after_a_crash_files_newer_than_the_checkpoint_are_removed_and_filled_again(
-    tmp_path: Path,
-) -> None:
-    world = _world(tmp_path)
-    _insert(world, 0, 24)
-    world.index.flush()
-    full_ms = world.index.full_ms
-
-    again = _world(tmp_path)
-    dropped = load_index_files(again.index, drop_after_ms=full_ms)
-
-    assert dropped == world.index.names[-1:]
-    assert len(list((tmp_path / "index").iterdir())) == 2
-    assert again.index.end_log_offset == 170
-    _assert_holds(again, 18)
-    _insert(again, 10, 24)  # dispatch begins earlier, as RocketMQ's does
-    _assert_holds(again, 24)
-    assert [h for _, h in again.index.headers()] == [h for _, h in world.index.headers()]
-
-
-def test_files_with_other_names_are_left_alone_and_of_other_lengths_are_dropped(
+def test_files_with_other_names_are_left_alone_and_of_other_lengths_are_removed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = _world(tmp_path)
@@ -72,9 +51,9 @@ def test_files_with_other_names_are_left_alone_and_of_other_lengths_are_dropped(
     (tmp_path / "index" / "20990101000000000").write_bytes(b"short")
 
     again = _world(tmp_path)
-    dropped = load_index_files(again.index)
+    assert load_index_states(again.index, world.index.states(), 0)
 
-    assert dropped == ["20990101000000000"]
+    assert not (tmp_path / "index" / "20990101000000000").exists()
     assert (tmp_path / "index" / "20260101000000000.index").exists()
     assert "not the name of an index file" in caplog.text
     _assert_holds(again, 12)
@@ -101,7 +80,7 @@ def test_a_snapshot_brings_the_index_back_to_its_moment_whatever_was_written_sin
     assert [h for _, h in again.index.headers()] == [h for _, h in world.index.headers()]
     again.index.flush()
     third = _world(tmp_path)
-    load_index_files(third.index)
+    assert load_index_states(third.index, again.index.states(), 0)
     _assert_holds(third, 30)
 
 
@@ -135,20 +114,17 @@ def test_a_snapshot_that_knows_more_than_the_file_is_refused(tmp_path: Path) -> 
     assert not load_index_states(_world(tmp_path).index, world.index.states(), 0)
 
 
-@pytest.mark.parametrize("end", [0, 10, 70, 90, 95, 100, 180, 200, 1000])
-def test_entries_behind_the_end_of_the_log_are_cut(tmp_path: Path, end: int) -> None:
+def test_only_full_files_that_the_checkpoint_speaks_of_are_kept(tmp_path: Path) -> None:
     world = _world(tmp_path)
-    _insert(world, 0, 24)
-
-    cut = truncate_index(world.index, end, _store_ms_of)
-
-    kept = min(-(-end // 10), 24)
-    assert cut == 24 - kept
-    assert world.index.end_log_offset == (kept - 1) * 10 if kept else -1
-    _assert_holds(world, kept)
-    _insert(world, kept, 40)
-    _assert_holds(world, 40)
+    _insert(world, 0, 30)
     world.index.flush()
-    again = _world(tmp_path)
-    load_index_files(again.index)
-    _assert_holds(again, 40)
+    first, second = (file.header.end_ms for file in world.index.full[:2])
+    names = world.index.names
+
+    for full_ms, kept in ((second, 2), (second - 1, 1), (first, 1), (first - 1, 0)):
+        keep_full_files(world.index, full_ms)
+
+        assert world.index.names == names[:kept]
+        assert sorted(path.name for path in (tmp_path / "index").iterdir()) == names[:kept]
+        assert world.index.end_log_offset == {0: -1, 1: 80, 2: 170}[kept]
+        _assert_holds(world, kept * 9)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orbitmq.format.columns import ITEM
 from orbitmq.format.index_file import ENTRY, HEADER, entry_position, key_hash
 from orbitmq.store.index.index_files import Items
-from orbitmq.store.index.index_load import load_index_files
+from orbitmq.store.index.index_load import load_index_states
 from orbitmq.store.index.index_verify import IndexVerifier, IndexVerifyReport
 from orbitmq.testing.fake_clock import FakeClock
 from queue_world import SegmentsLog, World, make_world, small_layout
@@ -232,7 +232,7 @@ def test_entries_of_records_behind_the_end_of_the_log_are_cut(tmp_path: Path) ->
     assert report.beyond > 0
     _assert_all_found(world, items[:25])
     again = _world(tmp_path)
-    load_index_files(again.index)
+    assert load_index_states(again.index, world.index.states(), 0)
     _assert_all_found(again, items[:25])
 
 
@@ -271,7 +271,7 @@ def test_after_adoption_every_key_of_the_log_is_found_whatever_the_files_held(
 
     live = logged_items[logged_items["log_offset"] >= log_min]
     reopened = _world(root)
-    load_index_files(reopened.index)
+    assert load_index_states(reopened.index, again.index.states(), log_min)
     for opened in (again, reopened):
         for item in live:
             found = set()

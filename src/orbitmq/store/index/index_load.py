@@ -1,4 +1,4 @@
-"""Bring the index of a store into memory: from the snapshot, or from the files alone; and cut it."""
+"""Bring the index of a store into memory as the last snapshot knows it."""
 
 import logging
 from collections.abc import Sequence
@@ -11,39 +11,6 @@ from orbitmq.store.index.index_files import FullIndex, IndexFiles, StoreMsOf
 from orbitmq.store.index.index_open import OpenIndex
 
 log = logging.getLogger(__name__)
-
-
-def load_index_files(
-    index: IndexFiles, *, drop_after_ms: int | None = None, read_only: bool = False
-) -> list[str]:
-    """Take the index as its files show it; return the names of files that were dropped.
-
-    `drop_after_ms` is RocketMQ's rule after a crash: a file that ends later than the checkpoint's
-    index time is removed, and dispatch fills a new one. A file of another length was made with other
-    settings; it cannot be read and is dropped as well, with all that follow it.
-    """
-    kept: list[tuple[str, str, IndexHeader]] = []
-    dropped: list[str] = []
-    for name, path, length in index.list_files():
-        header = index.read_header(path) if length == index.layout.index_file_bytes else None
-        if header is None or header.next_item > index.layout.index_items:
-            log.error("index file %s: no index file of this store (%d bytes)", name, length)
-            dropped.append(name)
-        elif drop_after_ms is not None and header.end_ms > drop_after_ms:
-            dropped.append(name)
-        else:
-            kept.append((name, path, header))
-            continue
-        if not read_only:
-            index.remove(path)
-    full = [FullIndex(*file) for file in kept]
-    current = None
-    if kept and kept[-1][2].next_item < index.layout.index_items:
-        last = full.pop()
-        current = index.open_file(last.name)
-        current.load(last.header)
-    index.reset(full, current)
-    return dropped
 
 
 def load_index_states(
@@ -72,16 +39,29 @@ def load_index_states(
     current = _last_file(index, wanted[-1], on_disk, store_ms_of) if wanted else None
     if wanted and current is None:
         return False
-    names = {state.name for state in wanted}
-    for name, path, _ in index.list_files():  # those too that a power cut left without their bytes
-        if name not in names:
-            index.remove(path)
+    _remove_others(index, {state.name for state in wanted})
     if current is not None and current.is_full:
         full.append(FullIndex(current.name, current.path, current.header))
         current.write()
         current = None
     index.reset(full, current)
     return True
+
+
+def keep_full_files(index: IndexFiles, full_ms: int) -> None:
+    """Keep only the files that are full and known to be on disk; all others are removed.
+
+    `full_ms` is the checkpoint's index time. Dispatch has to begin with the record of the last entry.
+    """
+    kept = [file for file in index.full if file.header.end_ms <= full_ms]
+    _remove_others(index, {file.name for file in kept})
+    index.reset(kept)
+
+
+def _remove_others(index: IndexFiles, names: set[str]) -> None:
+    for name, path, _ in index.list_files():  # those too that a power cut left without their bytes
+        if name not in names:
+            index.remove(path)
 
 
 def _fits(index: IndexFiles, length: int) -> bool:
@@ -141,59 +121,3 @@ def _header_at(
     if store_ms is None:
         store_ms = header.begin_ms + int(last["seconds"]) * 1000
     return header._replace(end_ms=store_ms, end_log_offset=log_offset, next_item=next_item)
-
-
-def truncate_index(index: IndexFiles, log_offset: int, store_ms_of: StoreMsOf | None = None) -> int:
-    """Cut entries of records at or behind `log_offset`; return how many.
-
-    The Java store leaves them: they then lead to other records that take the same place, and new
-    records below the old end are never indexed.
-    """
-    cut = 0
-    with index.lock:
-        if index.end_log_offset < log_offset:
-            return 0
-        index.flush()
-        full = list(index.full)
-        last = index.current
-        if last is not None:
-            full.append(FullIndex(last.name, last.path, last.header))
-        while full:
-            file = full.pop()
-            kept = _entries_before(index, file, log_offset)
-            cut += file.next_item - kept
-            if kept == file.next_item > FIRST_ITEM:
-                index.reset([*full, file])
-                break
-            if kept > FIRST_ITEM:
-                index.reset(full, _cut_file(index, file, kept, store_ms_of))
-                break
-            index.remove(file.path)
-        else:
-            index.reset()
-    return cut
-
-
-def _entries_before(index: IndexFiles, file: FullIndex, log_offset: int) -> int:
-    """Return the number of the first entry at or behind a log offset."""
-    if file.header.end_log_offset < log_offset:
-        return file.next_item
-    handle = index.open_file(file.name)
-    low, high = FIRST_ITEM, file.next_item
-    while low < high:
-        middle = (low + high) // 2
-        if handle.entry(middle)[1] >= log_offset:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _cut_file(
-    index: IndexFiles, file: FullIndex, kept: int, store_ms_of: StoreMsOf | None
-) -> OpenIndex:
-    handle = index.open_file(file.name)
-    last = handle.read_entries(kept - 1, 1)
-    handle.load_prefix(_header_at(file.header, kept, last[0], store_ms_of))
-    handle.write()
-    return handle

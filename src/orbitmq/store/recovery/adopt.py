@@ -23,7 +23,7 @@ from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.snapshot import NO_EXT, QueueKind, Snapshot
 from orbitmq.store.dispatch import AdoptionReport, Chunk, Dispatcher
-from orbitmq.store.index.index_load import load_index_states
+from orbitmq.store.index.index_load import keep_full_files, load_index_states
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.queue_load import check_states, load_states
@@ -67,6 +67,9 @@ class RecoverOptions:
     progress: Progress | None = None
     missing_allowed: bool = False  # go on without segments that are missing in the middle
     trusted_only: bool = False  # NotTrustedError instead of adopting
+    index_safe: bool = (
+        False  # after a crash, make again what of the index no checkpoint vouches for
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +213,7 @@ class _Recovery:
     def _resume(self) -> RecoveryReport:
         assert self._snapshot is not None
         dispatched = self._snapshot.dispatched_offset
-        start = self._scan_start(dispatched)
+        start = min(self._scan_start(dispatched), self._index_start(dispatched))
         if self._clean and self._ends_at(dispatched):
             result = WalkResult(dispatched)
         else:
@@ -251,6 +254,20 @@ class _Recovery:
                 start = segment.base_offset
         return min(start, dispatched)
 
+    def _index_start(self, dispatched: int) -> int:
+        """Return from where records have to be entered into the index.
+
+        What the snapshot says of it is enough. A safe index is believed only as far as files are full and
+        the checkpoint speaks of them, as a Java broker has it: the file that was being filled at the crash
+        is made again, at the price of reading the log from its first entry on.
+        """
+        index = self._dispatcher.index
+        if self._clean or not self._options.index_safe or not index.enabled:
+            return dispatched
+        keep_full_files(index, self._checkpoint.index_ms)
+        first = max(index.end_log_offset, self._log.min_offset)
+        return self._log.at(first).base_offset if first < self._log.max_offset else dispatched
+
     def _catch_up(self, start: int, dispatched: int) -> WalkResult:
         assert self._snapshot is not None
         result = WalkResult(start)
@@ -261,10 +278,18 @@ class _Recovery:
                     self._apply_before_snapshot(item)
                 self._mend(item)
             else:
+                self._enter_keys(item, dispatched)
                 self._dispatcher.apply(_rows_from(item, dispatched))
         if result.end_offset < dispatched:
             raise NotTrustedError("the log ends before the snapshot")
         return result
+
+    def _enter_keys(self, chunk: Chunk, dispatched: int) -> None:
+        """Enter the keys of records before the snapshot that the index does not have."""
+        index, offsets = self._dispatcher.index, chunk.rows["log_offset"]
+        rows = chunk.rows[(offsets > index.end_log_offset) & (offsets < dispatched)]
+        if index.enabled and len(rows):
+            index.insert(self._kernels.index_items(chunk.buffer, rows))
 
     def _apply_before_snapshot(self, repair: Repair) -> None:
         """Queues and index may know the lost record: only comparing them all puts that right."""
