@@ -10,7 +10,7 @@ import numpy as np
 from golden_stores import row, settings
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.files.disk import Disk
-from orbitmq.files.layout import StoreLayout
+from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format import kernels as kernel_sets
 from orbitmq.format.columns import ROW, Bytes, PackedUnits, ScanOptions
@@ -26,6 +26,7 @@ from orbitmq.store.index.key_query import KeyQuery
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
+from orbitmq.store.queues.queue_load import load_queue
 from orbitmq.store.queues.queue_names import QueueNames
 from orbitmq.store.read import QueueReader
 from orbitmq.store.record_finder import RecordFinder
@@ -207,6 +208,12 @@ def small_layout(root: Path, **sizes: int) -> StoreLayout:
         "index_items": 30,
     }
     return StoreLayout(root, **{**defaults, **sizes})
+
+
+def load_simple_queues(queues: ConsumeQueues) -> None:
+    """Take all simple queues as their files show them, as adoption does with those that have no record."""
+    for files in queues.layout.list_queues(QueueKind.SIMPLE):
+        load_queue(queues, queues.add(files.topic, files.queue_id), files)
 
 
 def packed(units: list[tuple[int, int, int, int]]) -> PackedUnits:

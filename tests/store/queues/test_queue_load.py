@@ -4,10 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.format.cq_unit import CqUnit
 from orbitmq.format.snapshot import QueueKind, QueueState
-from orbitmq.store.queues.queue_load import check_states, load_files, load_states
-from queue_world import SegmentsLog, World, make_world, packed, small_layout
+from orbitmq.store.queues.queue_load import check_states, load_states
+from queue_world import (
+    SegmentsLog,
+    World,
+    load_simple_queues,
+    make_world,
+    packed,
+    small_layout,
+)
 
 
 def _written(root: Path, count: int) -> World:
@@ -18,9 +24,9 @@ def _written(root: Path, count: int) -> World:
     return world
 
 
-def _reopened(world: World, *, repair: bool = True) -> World:
+def _reopened(world: World) -> World:
     again = make_world(world.layout, SegmentsLog([], 0))
-    load_files(again.queues, repair=repair)
+    load_simple_queues(again.queues)
     return again
 
 
@@ -28,31 +34,13 @@ def _file(root: Path, base: int) -> Path:
     return root / "consumequeue" / "T" / "0" / f"{base:020d}"
 
 
-@pytest.mark.feature("F33")
-def test_garbage_behind_the_last_unit_is_cut(tmp_path: Path) -> None:
-    world = _written(tmp_path, 43)
-    path = _file(tmp_path, 800)
-    data = bytearray(path.read_bytes())
-    data[4 * 20 : 5 * 20] = CqUnit(-5, 60, 7).encode()
-    data[6 * 20 : 7 * 20] = CqUnit(9900, 50, 7).encode()  # valid, but behind a hole
-    path.write_bytes(data)
-    (tmp_path / "consumequeue" / "T" / "0" / f"{1000:020d}").write_bytes(b"\x01" * 200)
-
-    queues = _reopened(world).queues
-
-    assert queues.next_offset(0) == 43
-    assert queues.end_log_offset(0) == 4250
-    assert path.read_bytes() == bytes(data[: 3 * 20]) + bytes(7 * 20)
-    assert not _file(tmp_path, 1000).exists()
-
-
-def test_nothing_on_disk_changes_when_only_reading(tmp_path: Path) -> None:
+def test_units_end_before_garbage_and_nothing_on_disk_changes(tmp_path: Path) -> None:
     world = _written(tmp_path, 13)
     path = _file(tmp_path, 200)
     damaged = path.read_bytes()[:100] + b"\xff" * 100
     path.write_bytes(damaged)
 
-    queues = _reopened(world, repair=False).queues
+    queues = _reopened(world).queues
 
     assert queues.next_offset(0) == 13
     assert path.read_bytes() == damaged
@@ -65,7 +53,7 @@ def test_damage_before_the_third_last_file_is_not_looked_at(tmp_path: Path) -> N
     assert _reopened(world).queues.next_offset(0) == 45
 
 
-def test_a_zero_unit_in_the_third_last_file_cuts_the_queue_there(tmp_path: Path) -> None:
+def test_a_zero_unit_in_the_third_last_file_ends_the_queue_there(tmp_path: Path) -> None:
     world = _written(tmp_path, 45)
     path = _file(tmp_path, 400)
     path.write_bytes(path.read_bytes()[:60] + bytes(20) + path.read_bytes()[80:])
@@ -73,14 +61,14 @@ def test_a_zero_unit_in_the_third_last_file_cuts_the_queue_there(tmp_path: Path)
     queues = _reopened(world).queues
 
     assert queues.next_offset(0) == 23
-    assert not _file(tmp_path, 600).exists()
+    assert queues.end_log_offset(0) == 2250
 
 
 def test_an_empty_queue_directory_is_a_queue_without_units(tmp_path: Path) -> None:
     (tmp_path / "consumequeue" / "T" / "5").mkdir(parents=True)
     world = make_world(small_layout(tmp_path), SegmentsLog([], 0))
 
-    load_files(world.queues)
+    load_simple_queues(world.queues)
 
     assert world.queues.next_offset(world.queues.find("T", 5)) == 0
 

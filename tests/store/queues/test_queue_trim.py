@@ -1,4 +1,4 @@
-"""Cutting queues at the end of the log and at its start."""
+"""Cutting queues at the start of the log."""
 
 from pathlib import Path
 
@@ -8,15 +8,20 @@ from hypothesis import strategies as st
 
 from orbitmq.files.disk import Disk
 from orbitmq.format.cq_unit import decode_units
-from orbitmq.store.queues.queue_load import load_files
 from orbitmq.store.queues.queue_trim import (
     correct_min,
     delete_before,
     delete_topic,
     first_unit,
-    truncate_to,
 )
-from queue_world import SegmentsLog, World, make_world, packed, small_layout
+from queue_world import (
+    SegmentsLog,
+    World,
+    load_simple_queues,
+    make_world,
+    packed,
+    small_layout,
+)
 
 
 def _world(root: Path, counts: dict[int, int], first: int = 0) -> World:
@@ -33,53 +38,6 @@ def _world(root: Path, counts: dict[int, int], first: int = 0) -> World:
 def _files(root: Path, queue_id: int) -> list[int]:
     directory = root / "consumequeue" / "T" / str(queue_id)
     return sorted(int(path.name) for path in directory.iterdir()) if directory.is_dir() else []
-
-
-@pytest.mark.feature("F34")
-@pytest.mark.parametrize("written", [True, False], ids=["in files", "in memory"])
-def test_units_behind_the_end_of_the_log_disappear(tmp_path: Path, written: bool) -> None:
-    world = _world(tmp_path, {0: 35, 1: 12, 2: 3})
-    if written:
-        world.queues.write_out(thorough=True)
-
-    cut = truncate_to(world.queues, 12_010)
-
-    queues = world.queues
-    assert cut == 22
-    assert [queues.next_offset(no) for no in range(3)] == [13, 12, 3]
-    assert queues.end_log_offset(0) == 12_010
-    assert queues.end_log_offset(1) == 11_020
-    if written:
-        assert _files(tmp_path, 0) == [0, 200]
-        data = (tmp_path / "consumequeue" / "T" / "0" / f"{200:020d}").read_bytes()
-        assert data[3 * 20 :] == bytes(7 * 20)
-        assert [unit.log_offset for unit in decode_units(data[: 3 * 20])] == [
-            10_000,
-            11_000,
-            12_000,
-        ]
-
-
-def test_a_cut_queue_takes_the_right_unit_again(tmp_path: Path) -> None:
-    world = _world(tmp_path, {0: 12})
-    world.queues.write_out(thorough=True)
-    truncate_to(world.queues, 9_010)
-
-    world.queues.apply(packed([(0, n, n * 1000, 10) for n in range(8, 14)]))
-
-    assert world.queues.next_offset(0) == 14
-    assert world.queues.counts.conflicts == 0
-
-
-def test_a_queue_that_is_cut_completely_loses_its_files(tmp_path: Path) -> None:
-    world = _world(tmp_path, {0: 25})
-    world.queues.write_out(thorough=True)
-
-    truncate_to(world.queues, 0)
-
-    assert _files(tmp_path, 0) == []
-    assert world.queues.next_offset(0) == 0
-    assert world.queues.end_log_offset(0) == 0
 
 
 @pytest.mark.feature("F79")
@@ -116,7 +74,7 @@ def test_min_is_right_again_after_a_load_from_the_files(tmp_path: Path) -> None:
     delete_before(world.queues, 23_000)
 
     again = make_world(world.layout, SegmentsLog([], 0))
-    load_files(again.queues)
+    load_simple_queues(again.queues)
     assert again.queues.min_offset(0) == 20
     correct_min(again.queues, 23_000)
 
@@ -129,7 +87,7 @@ def test_padding_units_are_never_live(tmp_path: Path) -> None:
     world.queues.write_out(thorough=True)
 
     again = make_world(world.layout, SegmentsLog([], 0))
-    load_files(again.queues)
+    load_simple_queues(again.queues)
 
     assert (again.queues.min_offset(0), again.queues.next_offset(0)) == (4, 12)
 

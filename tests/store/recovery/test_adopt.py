@@ -313,6 +313,7 @@ def test_queues_and_index_that_were_deleted_come_back_byte_for_byte(
 
 
 @pytest.mark.feature("F33")
+@pytest.mark.feature("F33")
 def test_garbage_behind_the_last_unit_of_a_queue_is_cut(tmp_path: Path) -> None:
     root = unpack("mixed", tmp_path)
     row = next(

@@ -1,19 +1,26 @@
 """What is taken out of a store is kept first."""
 
 import errno
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orbitmq.errors import StoreError, io_error
 from orbitmq.files.disk import Disk, FilePath
-from orbitmq.store.recovery.quarantine import Quarantine, read_journal
+from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.testing.fake_clock import FakeClock
 
 
 @pytest.fixture
 def quarantine(tmp_path: Path) -> Quarantine:
     return Quarantine(tmp_path / "orbitmq.quarantine", tmp_path, Disk(), FakeClock())
+
+
+def read_journal(directory: Path) -> list[dict[str, Any]]:
+    text = (directory / "journal.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_bytes_are_kept_under_their_log_offset(quarantine: Quarantine, tmp_path: Path) -> None:
@@ -73,20 +80,6 @@ def test_a_file_of_another_disk_is_copied(tmp_path: Path) -> None:
     assert kept.read_bytes() == b"segment"
     assert kept == root / "q" / "cut" / "commitlog" / "00"
     assert not (far / "00").exists()
-
-
-def test_a_journal_line_torn_by_a_crash_is_passed_over(
-    quarantine: Quarantine, tmp_path: Path
-) -> None:
-    quarantine.keep_bytes(tmp_path / "x", 0, 7, b"one", "first")
-    with (quarantine.directory / "journal.jsonl").open("ab") as journal:
-        journal.write(b'{"time_ms": 1, "so')
-
-    assert [entry["cause"] for entry in read_journal(quarantine.directory)] == ["first"]
-
-
-def test_without_a_quarantine_there_is_nothing_in_its_journal(tmp_path: Path) -> None:
-    assert read_journal(tmp_path / "none") == []
 
 
 def test_an_error_of_the_disk_comes_before_anything_is_overwritten(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ class WorkFiles:
                 all_known = False
             else:
                 number = dispatcher.queues.add(files.topic, files.queue_id)
-                load_queue(dispatcher.queues, number, files, repair=False)
+                load_queue(dispatcher.queues, number, files)
         correct_min(dispatcher.queues, self._log_min())
         return all_known
 

@@ -300,14 +300,14 @@ class BatchQueues:
                 problems.append(f"{path}: the queue's last unit is not there")
         return problems
 
-    def load_files(self, *, repair: bool = True, on_problem: OnProblem = raise_problem) -> None:
+    def load_files(self, *, on_problem: OnProblem = raise_problem) -> None:
         """Take all batch queues as their files show them, by the rule of simple queues."""
         for files in self.layout.list_queues(QueueKind.BATCH, on_problem=on_problem):
             number = self.add(files.topic, files.queue_id)
             with self.lock:
-                self._load_queue(number, files, repair)
+                self._load_queue(number, files)
 
-    def _load_queue(self, number: int, files: QueueFiles, repair: bool) -> None:
+    def _load_queue(self, number: int, files: QueueFiles) -> None:
         queue = self.set_queue(number, BatchQueue())
         if not files.file_count:
             return
@@ -323,8 +323,6 @@ class BatchQueues:
             if good < self.file_units:
                 break
         self.set_end(number, end)
-        if repair:
-            self.cut_files(number, end)
 
     def set_end(self, number: int, end: int) -> None:
         """Set a queue whose units all lie in its files."""
@@ -351,22 +349,6 @@ class BatchQueues:
             elif first + self.file_units > end:
                 self._files.truncate_zero(path, (end - first) * UNIT_BYTES)
                 self._unsynced.add(path)
-
-    def truncate_to(self, log_offset: int) -> int:
-        """Cut all units of records at or behind `log_offset`; return how many."""
-        cut = 0
-        for number, queue in list(self._queues.items()):
-            if queue.last_log < log_offset:
-                continue
-            with self.lock:
-                self._write_queue(number, queue)
-                end = self.first_unit(number, log_offset)
-                cut += queue.end - end
-                low = queue.min_offset
-                self.set_end(number, end)
-                queue.min_offset = min(max(low, queue.min_offset), queue.next_offset)
-                self.cut_files(number, end)
-        return cut
 
     def correct_min(self, log_min: int) -> None:
         """Move min offsets to the first unit whose record is still in the log."""

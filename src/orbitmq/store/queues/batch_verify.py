@@ -19,7 +19,7 @@ class BatchVerifier:
     def begin(self, *, on_problem: OnProblem = raise_problem) -> None:
         """Take what the files show, to compare it with."""
         self._queues.reset()
-        self._queues.load_files(repair=False, on_problem=on_problem)
+        self._queues.load_files(on_problem=on_problem)
         for number in self._queues.numbers():
             self._disk_end[number] = self._queues.queue(number).end
         self._queues.verifier = self

@@ -1,8 +1,4 @@
-"""Bring the consume queues of a store into memory: from the snapshot, or from the files alone.
-
-From the files means RocketMQ's own rule: start at the third-last file, go on while units are
-valid, and cut what lies behind the first invalid one.
-"""
+"""Bring the consume queues of a store into memory: from the snapshot, or from the files alone."""
 
 import os
 from collections.abc import Iterable
@@ -10,14 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from orbitmq.files.layout import QueueKind
-from orbitmq.files.listing import OnProblem, QueueFiles, raise_problem
+from orbitmq.files.listing import QueueFiles
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, UNIT_BYTES, UNIT_DTYPE
 from orbitmq.format.snapshot import QueueKind as SnapshotKind
 from orbitmq.format.snapshot import QueueState
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.queue_names import SIMPLE
-from orbitmq.store.queues.queue_trim import cut_files
 
 FILES_BACK: Final = 2
 """Recovery starts so many files before the last one."""
@@ -79,22 +73,11 @@ def _last_unit_problem(path: str, position: int, end_log: int) -> str | None:
     return None
 
 
-def load_files(
-    queues: ConsumeQueues, *, repair: bool = True, on_problem: OnProblem = raise_problem
-) -> None:
-    """Take all simple queues as their files show them.
+def load_queue(queues: ConsumeQueues, number: int, files: QueueFiles) -> None:
+    """Take one queue from its files, which stay as they are. Hold the lock.
 
-    With `repair` garbage behind the last valid unit is zeroed and files behind it are removed; without,
-    nothing on disk changes. Min offsets still have to be corrected (`queue_trim.correct_min`).
+    RocketMQ's own rule: start at the third-last file, go on while units are valid.
     """
-    for files in queues.layout.list_queues(QueueKind.SIMPLE, on_problem=on_problem):
-        number = queues.add(files.topic, files.queue_id)
-        with queues.lock:
-            load_queue(queues, number, files, repair=repair)
-
-
-def load_queue(queues: ConsumeQueues, number: int, files: QueueFiles, *, repair: bool) -> None:
-    """Take one queue from its files. Hold the lock."""
     if not files.file_count:
         queues.state.set(number, low=0, high=0, end_log=0)
         return
@@ -105,8 +88,6 @@ def load_queue(queues: ConsumeQueues, number: int, files: QueueFiles, *, repair:
     end, end_log = _valid_end(queues, number, start, files_end)
     low = min(_skip_padding(queues, number, first), end)
     queues.state.set(number, low=low, high=end, end_log=end_log)
-    if repair and end < files_end:
-        cut_files(queues, number, end, files_end)
 
 
 def _valid_end(queues: ConsumeQueues, number: int, start: int, files_end: int) -> tuple[int, int]:

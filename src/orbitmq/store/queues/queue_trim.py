@@ -24,18 +24,6 @@ _BLOCK_UNITS: Final = 512
 Units = npt.NDArray[np.void]  # of UNIT_DTYPE
 
 
-def truncate_to(queues: ConsumeQueues, log_offset: int) -> int:
-    """Cut all units of records that reach past `log_offset`; return how many units were cut."""
-    cut = 0
-    for number in np.flatnonzero(queues.state.end_log > log_offset).tolist():
-        with queues.lock:
-            low, high = queues.min_offset(number), queues.next_offset(number)
-            first = first_unit(queues, number, low, high, log_offset, count_size=True)
-            cut += high - first
-            cut_queue(queues, number, first)
-    return cut
-
-
 def correct_min(queues: ConsumeQueues, log_min: int) -> None:
     """Move each queue's min offset to its first unit whose record is still in the log.
 
@@ -187,19 +175,8 @@ def end_before(queues: ConsumeQueues, number: int, first: int) -> int:
     return 0
 
 
-def first_unit(
-    queues: ConsumeQueues,
-    number: int,
-    low: int,
-    high: int,
-    log_offset: int,
-    *,
-    count_size: bool = False,
-) -> int:
-    """Return the first real unit at or behind `log_offset`, `high` if there is none.
-
-    With `count_size` a record's end counts: one that only reaches past the offset is found too.
-    """
+def first_unit(queues: ConsumeQueues, number: int, low: int, high: int, log_offset: int) -> int:
+    """Return the first real unit at or behind `log_offset`, `high` if there is none."""
     best = high
     while low < high:
         middle = (low + high) // 2 if high - low > _BLOCK_UNITS else low
@@ -207,7 +184,7 @@ def first_unit(
         if not len(units):  # a file is missing: nothing there is live
             low = min((middle // queues.file_units + 1) * queues.file_units, high)
             continue
-        live = np.flatnonzero(_is_live(units, log_offset, count_size=count_size))
+        live = np.flatnonzero(_is_live(units, log_offset))
         if len(live):
             best = middle + int(live[0])
             if middle == low or (units["size"][: live[0]] != PADDING_SIZE).any():
@@ -217,7 +194,7 @@ def first_unit(
             low = middle + len(units)
         else:
             # A block of nothing but padding tells nothing: look through what lies before it first.
-            found = first_unit(queues, number, low, middle, log_offset, count_size=count_size)
+            found = first_unit(queues, number, low, middle, log_offset)
             if found < middle:
                 return found
             low = middle + len(units)
@@ -228,10 +205,7 @@ def _units(data: bytes) -> Units:
     return np.frombuffer(data, dtype=UNIT_DTYPE)
 
 
-def _is_live(units: Units, log_offset: int, *, count_size: bool = False) -> npt.NDArray[np.bool_]:
-    offsets = units["log_offset"].astype(np.int64)
+def _is_live(units: Units, log_offset: int) -> npt.NDArray[np.bool_]:
     real: npt.NDArray[np.bool_] = units["size"] != PADDING_SIZE
-    behind: npt.NDArray[np.bool_] = offsets >= log_offset
-    if count_size:
-        behind = offsets + units["size"] > log_offset
+    behind: npt.NDArray[np.bool_] = units["log_offset"] >= log_offset
     return real & behind

@@ -271,7 +271,7 @@ class QueueVerifier:
             return
         topic, queue_id = queues.names.name(number)
         files = QueueFiles(topic, queue_id, bases[0], bases[-1], len(bases))
-        load_queue(queues, number, files, repair=False)
+        load_queue(queues, number, files)
         low, high = queues.min_offset(number), queues.next_offset(number)
         end = first_unit(queues, number, low, high, log_min)
         if end < high:

@@ -132,20 +132,3 @@ class Quarantine:
         finally:
             self._disk.close(journal, fd)
         self.kept.append(target)
-
-
-def read_journal(directory: Path) -> list[dict[str, Any]]:
-    """Return what was kept so far, oldest first; a line that was torn by a crash is left out."""
-    found: list[dict[str, Any]] = []
-    try:
-        text = (directory / JOURNAL_NAME).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return found
-    for line in text.splitlines():
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            found.append(entry)
-    return found
