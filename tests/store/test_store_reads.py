@@ -7,6 +7,7 @@ import pytest
 from orbitmq.errors import StoreClosedError
 from orbitmq.message import QueueType
 from orbitmq.store.config import FlushMode, StoreConfig
+from orbitmq.store.offline.reader import OfflineStore
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock
@@ -64,6 +65,34 @@ def test_with_sync_flush_the_earliest_time_is_that_of_something_on_disk(tmp_path
         assert store.earliest_time() == -1
         store.flush()
         assert store.earliest_time() == result.store_ms
+
+
+@pytest.mark.feature("F55")
+def test_what_lies_in_private_memory_changes_no_file(tmp_path):
+    config = config_of(tmp_path / "store", transient_pool=True, transient_pool_size=3)
+    segment = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    with MessageStore.open(config, background=False) as store:
+        result = store.append_nowait(make_request(0))
+        before = segment.read_bytes()
+        unseen = store.record_at(result.log_offset)
+        store.flush()
+
+        assert (before, unseen) == (bytes(4 * 1024), None)
+        assert store.record_at(result.log_offset).body in segment.read_bytes()
+
+
+@pytest.mark.feature("F55")
+def test_a_reader_s_mapping_shows_what_is_written_and_cannot_write(tmp_path):
+    root = tmp_path / "store"
+    with MessageStore.open(config_of(root), background=False) as store:
+        store.append(make_request(0))
+        data = OfflineStore(root).log.segments[0].data
+        unflushed = store.append(make_request(1))
+
+        assert make_request(1).body in data.tobytes()
+        assert store.flushed_offset <= unflushed.log_offset
+        with pytest.raises(ValueError, match="read-only"):
+            data[0] = 1
 
 
 def test_only_the_end_of_a_long_log_is_taken_to_be_in_memory(tmp_path):
