@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from orbitmq.format.columns import ScanOptions
+from orbitmq.format.kernels import plain
 from orbitmq.format.message_id import encode_offset_id
 from orbitmq.format.properties import encode_properties
 from orbitmq.format.record import BODY_AT, encode_record
 from orbitmq.message import LOOPBACK, AppendRequest, QueueType, SysFlag
+from orbitmq.store import record_finder
 from orbitmq.store.config import FlushMode, StoreConfig
+from orbitmq.store.record_finder import RecordFinder
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock
+from queue_world import LogBuilder, make_world, small_layout
 
 SIZES = {"segment_bytes": 16 * 1024, "cq_file_bytes": 400, "batch_cq_file_bytes": 460}
 STOLEN = "Payments"
@@ -30,19 +35,21 @@ def open_store(root: Path, **changes: object) -> MessageStore:
     )
 
 
-def forged(log_offset: int, queue_offset: int = 0, sys_flag: int = 0) -> bytes:
+def forged(log_offset: int, queue_offset: int = 0, sys_flag: int = 0, topic: str = STOLEN) -> bytes:
     """Return a record that was never sent, as it would stand at this offset."""
     properties = encode_properties({"KEYS": "paid", "UNIQ_KEY": "F" * 32})
-    request = AppendRequest(STOLEN, 0, b"pay 1 000 000", properties, sys_flag=sys_flag)
+    request = AppendRequest(topic, 0, b"pay 1 000 000", properties, sys_flag=sys_flag)
     return encode_record(
         request, log_offset=log_offset, queue_offset=queue_offset, store_ms=1, store_host=LOOPBACK
     )
 
 
-def append_forged(store: MessageStore, topic: str = "Orders", **fields: int) -> int:
+def append_forged(
+    store: MessageStore, topic: str = "Orders", stolen: str = STOLEN, **fields: int
+) -> int:
     """Append a message whose body is a record that names its own place; return that place."""
     place = store.max_log_offset + BODY_AT
-    body = forged(place, **fields)
+    body = forged(place, topic=stolen, **fields)
     result = store.append(make_request(0, topic, 0, body=body))
     assert result.log_offset + BODY_AT == place
     assert bytes(store._log.read(place, len(body))) == body
@@ -133,7 +140,7 @@ def test_records_of_a_deleted_topic_are_found_as_long_as_the_log_has_them(tmp_pa
 
 def test_a_message_of_a_batch_queue_is_found_and_a_record_in_its_body_is_not(tmp_path):
     with open_store(tmp_path) as store:
-        place = append_forged(store, "Batch")
+        place = append_forged(store, "Batch", "Batch")
         store.wait_dispatched()
 
         assert store.record_at(place - BODY_AT).topic == "Batch"
@@ -147,3 +154,30 @@ def test_only_what_readers_may_see_is_found(tmp_path):
         assert answers(store, result.log_offset) == [None] * 3
         store.flush()
         assert None not in answers(store, result.log_offset)
+
+
+def test_all_walks_over_a_segment_cost_little_more_than_reading_it_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_finder, "_STEP", ScanOptions(max_rows=5))
+    builder = LogBuilder(1 << 20).add_all(
+        make_request(n, sys_flag=SysFlag.PREPARED) for n in range(100)
+    )
+    world, scanned = make_world(small_layout(tmp_path), builder.log()), []
+
+    class Counting:
+        def scan(self, data, start, end, base, options):
+            found = plain().scan(data, start, end, base, options)
+            scanned.append(len(found.rows))
+            return found
+
+    finder = RecordFinder(
+        world.log,
+        world.queues,
+        world.batch_queues,
+        kernels=Counting,
+        dispatched_offset=lambda: 0,
+    )
+
+    found = [finder.find(offset) for offset, *_ in reversed(builder.records)]
+
+    assert None not in found
+    assert sum(scanned) < 100 + 100 * 5
