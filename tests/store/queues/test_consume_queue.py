@@ -182,7 +182,7 @@ def test_little_of_many_queues_stays_in_memory_and_much_of_one_is_written(tmp_pa
         path.parent.name for path in (tmp_path / "consumequeue").rglob("0*") if path.is_file()
     ]
     assert written == ["7"]
-    assert queues.pending_bytes == 49 * UNIT_BYTES
+    assert queues._pending_bytes == 49 * UNIT_BYTES
 
 
 def test_everything_is_written_when_all_queues_together_have_too_much(
@@ -195,7 +195,7 @@ def test_everything_is_written_when_all_queues_together_have_too_much(
     queues.apply(packed([(number, 0, number * 100, 50) for number in numbers]))
     queues.relieve()
 
-    assert queues.pending_bytes == 0
+    assert queues._pending_bytes == 0
 
 
 def test_after_a_failed_write_nothing_is_lost_and_the_next_try_goes_on(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_after_a_failed_write_nothing_is_lost_and_the_next_try_goes_on(tmp_path:
 
     assert all(len(queues.read_units(number, 0, 12)) == 10 * UNIT_BYTES for number in numbers)
     queues.write_out(thorough=True)
-    assert queues.pending_bytes == 0
+    assert queues._pending_bytes == 0
     for number in numbers:
         expected = [_unit(number * 10_000 + n * 100, 50) for n in range(12)]
         files = sorted((tmp_path / "consumequeue" / "T" / str(number)).iterdir())
@@ -232,15 +232,15 @@ def test_a_queue_is_flushed_when_two_pages_are_dirty_or_its_file_is_full(tmp_pat
     grow(quick, 2 * per_page)
     grow(full, 1001)
     assert queues.flush(2) == 2
-    assert [queues.flushed_offset(no) for no in (slow, quick, full)] == [0, 2 * per_page, 1000]
+    assert [int(queues.state.flushed[no]) for no in (slow, quick, full)] == [0, 2 * per_page, 1000]
 
     assert queues.flush(2) == 0
     grow(slow, per_page)
     assert queues.flush(2) == 1
-    assert queues.flushed_offset(slow) == 2 * per_page
+    assert queues.state.flushed[slow] == 2 * per_page
 
     queues.flush(0)
-    assert [queues.flushed_offset(no) for no in (slow, quick, full)] == [410, 410, 1001]
+    assert [int(queues.state.flushed[no]) for no in (slow, quick, full)] == [410, 410, 1001]
 
 
 def test_other_kernels_keep_the_numbers_of_the_queues(tmp_path: Path) -> None:
@@ -318,5 +318,4 @@ def test_min_and_next_are_zero_for_a_queue_without_units(tmp_path: Path) -> None
     number = queues.add("T", 0)
 
     assert (queues.min_offset(number), queues.next_offset(number)) == (0, 0)
-    assert queues.max_end_log_offset() == -1
     assert np.array_equal(queues.capture().next, [0])

@@ -86,12 +86,12 @@ def test_the_flushed_position_follows_and_the_checkpoint_is_written_after_a_thor
     assert not store.flusher.tick()
     store.clock.advance(1000)
     assert store.flusher.tick()
-    assert queues.flushed_offset(0) == 0  # 5000 bytes: only one page more than flushed
+    assert queues.state.flushed[0] == 0  # 5000 bytes: only one page more than flushed
     log.end = builder.end
     store.world.service.dispatch_now()
     store.clock.advance(1000)
     store.flusher.tick()
-    assert queues.flushed_offset(0) == 500
+    assert queues.state.flushed[0] == 500
     assert not (tmp_path / "checkpoint").exists()
 
     store.clock.advance(58_000)

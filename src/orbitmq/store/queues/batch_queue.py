@@ -127,9 +127,6 @@ class BatchQueues:
         """Return where the last record *starts*: so RocketMQ's max physic offset of this family."""
         return self.queue(number).last_log
 
-    def max_end_log_offset(self) -> int:
-        return max((queue.last_log for queue in list(self._queues.values())), default=NO_OFFSET)
-
     def unit_range(self, number: int) -> tuple[int, int]:
         """Return the numbers of the first unit that is kept and of the next one."""
         queue = self.queue(number)

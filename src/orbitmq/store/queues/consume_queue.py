@@ -281,12 +281,6 @@ class ConsumeQueues(UnitFiles):
         """Return where the last unit's record ends (RocketMQ: max physic offset)."""
         return _value(self.state.end_log, number)
 
-    def max_end_log_offset(self) -> int:
-        """Return the greatest end over all queues, -1 if there is no unit."""
-        ends = self.state.end_log
-        greatest = int(ends.max()) if len(ends) else 0
-        return greatest or -1
-
     def read_units(self, number: int, first: int, count: int) -> bytes:
         """Return up to `count` units from queue offset `first` on, to the end of one file at most.
 
@@ -397,14 +391,6 @@ class ConsumeQueues(UnitFiles):
         full = ends == file_first + self.file_units
         due = np.flatnonzero((ends > flushed) & (full | (pages >= least_pages)))
         return due, ends[due]
-
-    def flushed_offset(self, number: int) -> int:
-        """Return the queue offset up to which a queue's files are synced."""
-        return int(self.state.flushed[number])
-
-    @property
-    def pending_bytes(self) -> int:
-        return self._pending_bytes
 
     # --- for the acts on whole queues: load, trim, verify, snapshot ---
 
