@@ -188,7 +188,6 @@ def make_world(
         log,
         queues,
         batch_queues,
-        kernels=lambda: kernels,
         dispatched_offset=lambda: service.dispatched_offset,
     )
     keys = KeyQuery(index, finder.find)

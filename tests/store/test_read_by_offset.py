@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.format.columns import ScanOptions
-from orbitmq.format.kernels import plain
 from orbitmq.format.message_id import encode_offset_id
 from orbitmq.format.properties import encode_properties
-from orbitmq.format.record import BODY_AT, encode_record
+from orbitmq.format.record import BLANK, BODY_AT, encode_record
 from orbitmq.message import LOOPBACK, AppendRequest, QueueType, SysFlag
 from orbitmq.store import record_finder
 from orbitmq.store.config import FlushMode, StoreConfig
@@ -157,27 +155,24 @@ def test_only_what_readers_may_see_is_found(tmp_path):
 
 
 def test_all_walks_over_a_segment_cost_little_more_than_reading_it_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(record_finder, "_STEP", ScanOptions(max_rows=5))
     builder = LogBuilder(1 << 20).add_all(
         make_request(n, sys_flag=SysFlag.PREPARED) for n in range(100)
     )
-    world, scanned = make_world(small_layout(tmp_path), builder.log()), []
+    world = make_world(small_layout(tmp_path), builder.log())
+    finder = RecordFinder(world.log, world.queues, world.batch_queues, dispatched_offset=lambda: 0)
+    passed = []
 
-    class Counting:
-        def scan(self, data, start, end, base, options):
-            found = plain().scan(data, start, end, base, options)
-            scanned.append(len(found.rows))
-            return found
+    class CountingBlank:
+        size, unpack = BLANK.size, BLANK.unpack
 
-    finder = RecordFinder(
-        world.log,
-        world.queues,
-        world.batch_queues,
-        kernels=Counting,
-        dispatched_offset=lambda: 0,
-    )
+        def unpack_from(self, data, at):
+            passed.append(at)
+            return BLANK.unpack_from(data, at)
+
+    monkeypatch.setattr(record_finder, "STEP_RECORDS", 5)
+    monkeypatch.setattr(record_finder, "BLANK", CountingBlank())
 
     found = [finder.find(offset) for offset, *_ in reversed(builder.records)]
 
     assert None not in found
-    assert sum(scanned) < 100 + 100 * 5
+    assert 100 < len(passed) < 100 + 100 * 5

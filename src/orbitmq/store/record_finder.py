@@ -16,15 +16,16 @@ from collections.abc import Callable
 from typing import Final
 
 from orbitmq.errors import FormatError
-from orbitmq.format.columns import ScanOptions, Stop
 from orbitmq.format.cq_unit import UNIT
-from orbitmq.format.kernels import Kernels
 from orbitmq.format.record import BLANK, MAGIC_V1, MAGIC_V2, OVERHEAD_BYTES, Record, decode_record
 from orbitmq.store.log.log_reader import LogReader
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 
-_STEP: Final = ScanOptions(max_rows=2048)
+STEP_RECORDS: Final = 1024
+"""Of so many records that a walk passes, one is remembered."""
+
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 
 
 class RecordFinder:
@@ -36,12 +37,11 @@ class RecordFinder:
         queues: ConsumeQueues,
         batch_queues: BatchQueues,
         *,
-        kernels: Callable[[], Kernels],
         dispatched_offset: Callable[[], int],
     ) -> None:
         self._log = log
         self._queues, self._batch_queues = queues, batch_queues
-        self._kernels, self._dispatched_offset = kernels, dispatched_offset
+        self._dispatched_offset = dispatched_offset
         self._lock = threading.Lock()  # guards the places
         self._places: dict[int, list[int]] = {}  # by segment: where records are known to start
 
@@ -74,13 +74,15 @@ class RecordFinder:
     def _is_met(self, log_offset: int) -> bool:
         """Tell whether the chain of records comes by this offset."""
         for base, data, end, _ in self._log.iter_ranges(log_offset, log_offset + 1):
-            at = self._nearest(base, log_offset) - base
+            at, passed = self._nearest(base, log_offset) - base, 0
             while at < end:
-                found = self._kernels().scan(data, at, end, base, _STEP)
-                at = found.stop_at
-                if found.stop is not Stop.FULL:
-                    break
-                self._remember(base, base + at)
+                size, magic = BLANK.unpack_from(data.data, at)
+                if magic not in _MAGICS or size < OVERHEAD_BYTES:
+                    return False
+                at += size
+                passed += 1
+                if passed % STEP_RECORDS == 0:
+                    self._remember(base, base + at)
             return at == end
         return False
 
@@ -112,7 +114,7 @@ def record_shaped(log: LogReader, log_offset: int) -> memoryview | None:
     if head is None:
         return None
     size, magic = BLANK.unpack(head)
-    if magic not in (MAGIC_V1, MAGIC_V2) or size < OVERHEAD_BYTES:
+    if magic not in _MAGICS or size < OVERHEAD_BYTES:
         return None
     if log_offset + size > log.visible_offset():
         return None

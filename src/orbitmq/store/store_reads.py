@@ -47,7 +47,6 @@ class StoreReads:
             log,
             dispatcher.queues,
             dispatcher.batch_queues,
-            kernels=lambda: parts.kernels,
             dispatched_offset=lambda: parts.dispatch.dispatched_offset,
         )
         self._query = KeyQuery(
