@@ -68,6 +68,15 @@ def test_a_frame_whose_lengths_do_not_fit_is_refused(raw):
         decode_command(raw)
 
 
+@pytest.mark.parametrize(("length_off", "header_off"), [(1, 0), (-1, 0), (0, 1), (0, 100)])
+def test_a_whole_header_in_a_frame_whose_lengths_do_not_fit_is_refused(length_off, header_off):
+    header = b'{"code":1}'
+    length, size = 4 + len(header) + length_off, len(header) + header_off
+
+    with pytest.raises(RemoteProtocolError):
+        decode_command(length.to_bytes(4) + size.to_bytes(4) + header)
+
+
 def test_commands_are_compared_by_value_whoever_made_them():
     command = Command(1, {"a": "b"})
 

@@ -89,6 +89,9 @@ def test_a_header_that_is_cut_off_is_refused(size):
         raw_header(b"\0\1a" + b"\x7f\xff\xff\xff"),
         raw_header(b"\0\1a\0\0\0\5b"),
         raw_header(pair(b"a", b"1") + b"\0"),
+        raw_header(b"\0\2\xc3\xa4\0\0\0\5b"),  # lengths of texts that are not all ASCII
+        raw_header(b"\0\2\xc3\xa4\0\0\0\1b" + b"\0\1a\0\0\0\2b"),
+        raw_header(b"\0\1a\0\0\0\2\xc3"),
         FIXED.pack(1, 0, 1, 1, 0) + b"\xff\xff\xff\xff" + bytes(4),
         FIXED.pack(1, 0, 1, 1, 0) + b"\x7f\xff\xff\xff" + bytes(4),
     ],

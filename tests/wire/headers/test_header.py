@@ -39,7 +39,8 @@ def test_a_missing_field_is_named(fields):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "1.5", "1_000", "\u0661", str(2**63), str(-(2**63) - 1), "9" * 5000]
+    "text",
+    ["", "x", "1.5", "1_000", "\u0661", " 1", "1\n", str(2**63), str(-(2**63) - 1), "9" * 5000],
 )
 def test_a_number_that_is_none_is_named(text):
     with pytest.raises(FieldError, match="header field queueId: "):

@@ -109,3 +109,13 @@ def test_each_field_of_a_send_has_its_letter() -> None:
 def test_a_send_without_its_topic_says_so() -> None:
     with pytest.raises(FieldError, match="topic"):
         SendHeader.read_any(310, {})
+
+
+def test_letters_and_names_do_not_stand_in_for_each_other() -> None:
+    letters = {"b": "T", "e": "1", "f": "0", "g": "2", "h": "3"}
+    header = SendHeader.read_any(310, {**letters, "topic": "Other", "queueId": "9"})
+    assert (header.topic, header.queue_id, header.flag) == ("T", 1, 3)
+
+    named = {"topic": "T", "queueId": "1", "sysFlag": "0", "bornTimestamp": "2", "flag": "3"}
+    header = SendHeader.read_any(10, {**named, "b": "Other", "e": "9"})
+    assert (header.topic, header.queue_id, header.flag) == ("T", 1, 3)
