@@ -40,6 +40,7 @@ class MessageWorld(BrokerWorld):
             if result.status is not GetStatus.FOUND:
                 return found
             found += [decode_record(raw) for raw in result.records]
+            assert result.next_offset > offset
             offset = result.next_offset
 
     def later(self, milliseconds: float) -> None:
