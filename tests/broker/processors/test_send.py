@@ -541,6 +541,20 @@ def test_sync_flush_answers_all_sends_of_a_turn_after_one_sync(
         assert synced == [world.store.max_log_offset]
 
 
+def test_sync_flush_waits_for_the_last_byte_of_what_was_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageWorld(tmp_path, store={"flush_mode": FlushMode.SYNC}) as world:
+        client, ends = world.connect(), []
+        monkeypatch.setattr(world.sends.flush_wait, "add", lambda end, _: ends.append(end))
+        batch = encode_client_batch([ClientMessage(b"c"), ClientMessage(b"d")])
+        wanted = []
+        for request in (send_command(), send_command(), send_command(body=batch, m="true")):
+            world.tell(client, request)
+            wanted.append(world.store.max_log_offset)
+        assert ends == wanted
+
+
 def test_sync_flush_of_a_slow_disk_is_left_to_its_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -376,13 +376,32 @@ def test_nothing_is_taken_before_its_time_nor_by_a_broker_that_may_not_write(
 
     world.config.accept_sends_from_ms = world.clock.now_ms() + 1000
     (early,) = FrameDecoder().receive(producer.send([send]))
-    world.clock.advance(1000)
+    world.config.accept_sends_from_ms = 0
+    producer.send([send])
+    end_before = world.store.max_log_offset
     world.config.permission = 4
     (forbidden,) = FrameDecoder().receive(producer.send([send]))
 
     assert (early.code, forbidden.code) == (1, 16)
-    assert world.store.max_log_offset == end
+    assert end < end_before == world.store.max_log_offset
     producer.log()
+
+
+def test_a_queue_that_its_topic_lost_takes_no_more(tmp_path: Path) -> None:
+    quick = Producer(tmp_path, by_kernels=True)
+    quick.send(FIRST)
+    config = quick.world.context.topics.get("Orders")
+    assert config is not None
+    fewer = replace(config, read_queue_nums=2, write_queue_nums=2)
+    quick.world.context.topics.put(fewer)
+    quick.send([frame(send_command(queue_id=1))])  # the new config is known
+
+    sends = [frame(send_command(queue_id=queue)) for queue in (1, 2)]
+    answers = FrameDecoder().receive(quick.send(sends))
+
+    assert [answer.code for answer in answers] == [0, 29]
+    assert quick.taken == len(sends[0])
+    quick.log()
 
 
 def test_what_is_no_send_behind_an_earlier_send_is_left_alone(tmp_path: Path) -> None:
