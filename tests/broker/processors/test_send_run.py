@@ -24,6 +24,7 @@ from orbitmq.net.config import NetConfig
 from orbitmq.net.connection import Connection
 from orbitmq.store.config import FlushMode
 from orbitmq.units import KiB
+from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.command import ONEWAY_FLAG, Command, Encoding, encode_command
 from orbitmq.wire.frame import FrameDecoder
 
@@ -209,6 +210,21 @@ def test_a_client_batch_is_taken() -> None:
     send = frame(send_command("Orders", body, code=320, properties="WAIT\x01true\x02", m="true"))
     quick = both_ways([send * 3], FIRST)
     assert quick.taken == 3 * len(send)
+
+
+@pytest.mark.feature("F31")
+def test_a_batch_to_a_batch_topic_is_not_taken_but_kept_as_one_record(tmp_path: Path) -> None:
+    quick = Producer(tmp_path, by_kernels=True)
+    attributes = {"queue.type": "BatchCQ"}
+    quick.world.context.topics.put(TopicConfig(topic_name="B", attributes=attributes))
+    send = frame(send_command("B", batch(b"one", b"two"), code=320, m="true"))
+
+    answers = FrameDecoder().receive(quick.send([send, send, send]))
+
+    assert [(answer.fields or {})["batchUniqId"] for answer in answers] == ["K1"] * 3
+    assert [record.queue_offset for record in quick.world.records("B")] == [0, 2, 4]
+    assert quick.taken == 0
+    quick.log()
 
 
 def test_oneway_sends_are_taken_and_not_answered(tmp_path: Path) -> None:
