@@ -83,9 +83,7 @@ class BrokerConfig:
     offset_save_ms: int = 5 * SECOND_MS  # flushConsumerOffsetInterval
     register_ms: int = 30 * SECOND_MS  # registerNameServerPeriod
     register_timeout_ms: int = 24 * SECOND_MS  # registerBrokerTimeoutMills
-    force_register: bool = (
-        True  # forceRegister; false: only when a name server does not know the newest
-    )
+    force_register: bool = True  # forceRegister; false: only what a name server does not know
     compressed_register: bool = False  # compressedRegister
     graceful_stop: bool = False  # enableShutdownGracefully: a stop sends clients away first
     graceful_stop_seconds: int = 30  # shutdownWaitTimeSeconds: and waits so long for them to leave
