@@ -284,6 +284,31 @@ def test_a_healthy_member_is_taken_for_dead_when_its_heartbeats_are_too_far_apar
     run_async(main)
 
 
+@pytest.mark.parametrize("forgotten", [1, 2], ids=["one of two", "the whole group"])
+def test_a_member_that_its_broker_forgot_says_at_the_next_round_that_it_is_there(
+    tmp_path, forgotten
+):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=2)
+            async with (
+                consumer(world, "demo", Seen()) as one,
+                consumer(world, "demo", Seen()) as two,
+            ):
+                await until(lambda: len(own_queues(one)) == len(own_queues(two)) == 1)
+                consumers = world.broker.context.consumers
+                consumers.notify_enabled = lambda group: False  # nobody reminds them
+
+                for client in consumers.group("demo").connections[:forgotten]:
+                    consumers.unregister("demo", client.connection)
+                for member in (one, two):
+                    await member._inner._assignment.round()
+
+                assert set(consumers.group("demo").client_ids) == {one.client_id, two.client_id}
+
+    run_async(main)
+
+
 @pytest.mark.feature("F27")
 def test_of_two_tags_with_one_hash_the_broker_sends_both_and_the_client_keeps_one(tmp_path):
     async def main():
