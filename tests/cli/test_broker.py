@@ -111,6 +111,7 @@ def test_a_killed_broker_comes_back_with_its_topic_messages_and_offset(tmp_path:
 
     options = ("--store", str(tmp_path), "--output", "json")
     options += ("--set", "mappedFileSizeCommitLog=1048576")
+    options += ("--set", "flushConsumerOffsetInterval=100")
     with start(*options) as process:
         assert process.stdout is not None
         address = json.loads(process.stdout.readline())["broker"]
