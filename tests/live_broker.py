@@ -123,8 +123,11 @@ class LiveClient:
         suspend_ms: int = 0,
         commit: int | None = None,
         count: int = 32,
+        expression: str | None = None,
     ) -> Command:
         flags = PullFlag.SUSPEND if suspend_ms else PullFlag(0)
+        if expression is not None:
+            flags |= PullFlag.SUBSCRIPTION
         if commit is not None:
             flags |= PullFlag.COMMIT
         header = PullHeader(
@@ -137,6 +140,7 @@ class LiveClient:
             commit_offset=commit or 0,
             suspend_timeout_millis=suspend_ms,
             sub_version=1,
+            subscription=expression,
         )
         return await self.ask(RequestCode.PULL_MESSAGE, header.write())
 

@@ -31,18 +31,20 @@ BORDER = 40
         pytest.param({}, 0, 0, id="not without slaveReadEnable"),
     ],
 )
+@pytest.mark.parametrize("expression", [None, "A"], ids=["all", "by tag"])
 def test_a_replica_is_suggested_to_those_further_behind_than_the_share_of_memory(
-    monkeypatch, settings, far, near
+    monkeypatch, settings, far, near, expression
 ):
     async def fill(client: LiveClient) -> int:
         """Send messages of one size; return how many bytes a record has."""
         await client.heartbeat("G", "Orders")
-        sent = [await client.send("Orders", b"%08d" % n) for n in range(COUNT)]
+        tagged = {"properties": "TAGS\x01A\x02"}
+        sent = [await client.send("Orders", b"%08d" % n, **tagged) for n in range(COUNT)]
         first, second = (decode_offset_id(answer.fields["msgId"])[1] for answer in sent[:2])
         return second - first
 
     async def suggested(client: LiveClient, offset: int) -> int:
-        answer = await client.pull("G", "Orders", offset, count=1)
+        answer = await client.pull("G", "Orders", offset, count=1, expression=expression)
         assert answer.code == 0
         return int(answer.fields["suggestWhichBrokerId"])
 
