@@ -111,9 +111,15 @@ def java_broker(
     name: str = "broker-a",
     settings: Mapping[str, str] | None = None,
     binary: bool = False,
+    root: Path | None = None,
+    port: int | None = None,
 ) -> Iterator[ServerProcess]:
-    """Run a broker; `settings` are RocketMQ's; it is registered when the body starts."""
-    root, port = directory / f"java-{name}", free_port()
+    """Run a broker; `settings` are RocketMQ's; it is registered when the body starts.
+
+    `root` is where it has its store and its logs, `port` where it listens: for a broker that takes the
+    place of another.
+    """
+    root, port = root or directory / f"java-{name}", port or free_port()
     given = {**broker_settings(root, port, namesrv, name), **SMALL_BROKER, **(settings or {})}
     config = write_settings(root / "broker.conf", given)
     command = java_command(BROKER_MAIN, "-c", str(config), home=root, options=header_type(binary))

@@ -38,9 +38,15 @@ def our_broker(
     namesrv: str,
     name: str = "broker-a",
     settings: Mapping[str, str] | None = None,
+    root: Path | None = None,
+    port: int | None = None,
 ) -> Iterator[ServerProcess]:
-    """Run `orbitmq broker run` with a RocketMQ broker.conf; it is registered when the body starts."""
-    root, port = directory / f"our-{name}", free_port()
+    """Run `orbitmq broker run` with a RocketMQ broker.conf; it is registered when the body starts.
+
+    `root` is where it has its store and its logs, `port` where it listens: for a broker that takes the
+    place of another.
+    """
+    root, port = root or directory / f"our-{name}", port or free_port()
     given = {**broker_settings(root, port, namesrv, name), **SMALL_BROKER, **(settings or {})}
     config = write_settings(root / "broker.conf", given)
     command = [str(ORBITMQ), "broker", "run", "--config", str(config)]

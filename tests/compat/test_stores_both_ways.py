@@ -1,0 +1,168 @@
+"""One store in the hands of RocketMQ's broker and of ours by turns: nothing is lost on the way.
+
+A Java client sends to each broker and reads everything that was sent so far, also to those before it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from compat.client_kinds import Clients
+from compat.client_program import Client, Row, Talk
+from compat.java_cluster import java_broker
+from compat.java_store import needs_java
+from compat.our_cluster import our_broker, our_namesrv
+from compat.server_process import ServerProcess, await_route, create_topic, free_port
+from compat.side_by_side import Outcome, begun
+from orbitmq.client import Admin
+
+pytestmark = [pytest.mark.compat, needs_java]
+
+Starts = Callable[..., AbstractContextManager[ServerProcess]]
+
+ORDERS: Final[dict[str, tuple[Starts, ...]]] = {
+    "ours-first": (our_broker, java_broker, our_broker),
+    "java-first": (java_broker, our_broker, java_broker),
+}
+COUNT: Final = 20
+WAIT_SECONDS: Final = 60.0
+DELAY_LEVEL: Final = 2  # five seconds: longer than the broker lives that was given the message
+
+
+@dataclass
+class Relay:
+    """The topics that go from broker to broker, and what was sent to them so far."""
+
+    name: str
+    namesrv: str
+    client: Client
+    sent: list[Row] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    batched: list[Row] = field(default_factory=list)
+    delayed: list[str] = field(default_factory=list)
+    had: int = 0
+
+    def topic(self, kind: str) -> str:
+        return f"{kind}-{self.name}"
+
+    def create_topics(self, broker: ServerProcess) -> None:
+        create_topic(broker.address, self.topic("Single"))
+        create_topic(broker.address, self.topic("Late"), 1)
+        create_topic(broker.address, self.topic("Batch"), 2, queue_type="BatchCQ")
+
+    def await_routes(self) -> None:
+        for kind in ("Single", "Late", "Batch"):
+            await_route(self.namesrv, self.topic(kind))
+
+    def send(self, stage: int) -> None:
+        """Send in several ways; the delayed messages are still waiting when this broker ends."""
+        self._send_singles(f"{stage}-first-")
+        self.read_on(exactly=True)
+        self._send_singles(f"{stage}-then-")
+        self.batched += self.client.send(
+            topic=self.topic("Batch"), count=COUNT, mode="batch", body=f"{stage}-"
+        )
+        late = self.client.send(
+            topic=self.topic("Late"), count=3, body=f"{stage}-", delay=DELAY_LEVEL
+        )
+        self.delayed += [row["body"] for row in late]
+        assert len(self.sent) == 4 * COUNT * (stage + 1)
+        assert len(self.batched) == COUNT * (stage + 1)
+        assert len(self.delayed) == 3 * (stage + 1)
+
+    def _send_singles(self, prefix: str) -> None:
+        words = {"topic": self.topic("Single"), "tag": "T", "key": prefix, "count": COUNT}
+        for mode in ("sync", "batch"):
+            self.sent += self.client.send(mode=mode, body=f"{prefix}{mode}-", **words)
+        self.keys.append(prefix)
+
+    def read_on(self, *, exactly: bool) -> None:
+        """One group goes on from broker to broker: it gets what it has not had."""
+        wanted = bodies(self.sent[self.had :])
+        consumer = self.client.subscribe(topic=self.topic("Single"), group=f"on-{self.name}")
+        self.client.program.wait(
+            lambda: wanted <= Counter(consumer.bodies("got")),
+            WAIT_SECONDS,
+            lambda: f"got {len(consumer.bodies('got'))} of {wanted.total()}",
+        )
+        got = bodies(consumer.leave())
+        assert got == wanted or not exactly, got - wanted
+        self.had = len(self.sent)
+
+    def read_all(self, stage: int) -> None:
+        """New groups get everything once, where the answers said, and every key is found."""
+        group = f"all-{self.name}-{stage}"
+        singles = self.client.subscribe(topic=self.topic("Single"), group=group)
+        batches = self.client.subscribe(topic=self.topic("Batch"), group=f"{group}-batch")
+        late = self.client.subscribe(topic=self.topic("Late"), group=f"{group}-late")
+        singles.wait("got", len(self.sent))
+        batches.wait("got", len(self.batched))
+        late.wait("got", len(self.delayed))
+        with ThreadPoolExecutor() as pool:  # each takes a second or more to leave
+            got, got_batched, got_late = pool.map(Talk.leave, (singles, batches, late))
+        assert places(got) == places(self.sent)
+        assert bodies(got_batched) == bodies(self.batched)
+        assert bodies(got_late) == Counter(self.delayed)
+        with Admin(self.namesrv) as admin:
+            found = [
+                message.body.decode()
+                for key in self.keys
+                for message in admin.messages_by_key(self.topic("Single"), key)
+            ]
+        assert Counter(found) == bodies(self.sent)
+
+
+def bodies(rows: list[Row]) -> Counter[str]:
+    return Counter(row["body"] for row in rows)
+
+
+def places(rows: list[Row]) -> Counter[tuple[str, int, int]]:
+    return Counter((row["body"], int(row["queue"]), row["offset"]) for row in rows)
+
+
+def run_relay(name: str, directory: Path, clients: Clients) -> None:
+    with our_namesrv(directory) as namesrv:
+        relay = Relay(name, namesrv.address, clients.get("java-new-json", namesrv.address))
+        place = {"namesrv": namesrv.address, "root": directory / "broker", "port": free_port()}
+        before: Starts | None = None
+        for stage, start in enumerate(ORDERS[name]):
+            with start(directory, **place) as broker:
+                if before is None:
+                    relay.create_topics(broker)
+                relay.await_routes()
+                if before is not None:
+                    relay.read_all(stage)
+                    # A Java broker is killed here, and saves offsets every few seconds only.
+                    relay.read_on(exactly=before is our_broker)
+                relay.send(stage)
+            before = start
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    tmp_path_factory: pytest.TempPathFactory, clients: Clients, request: pytest.FixtureRequest
+) -> Iterator[Mapping[str, Outcome]]:
+    """Both relays, begun; or the one that the run selects."""
+    selected = {item.name for item in request.session.items}
+    runs = {
+        name: partial(run_relay, name, tmp_path_factory.mktemp(name), clients)
+        for name in ORDERS
+        if f"{test_nothing_is_lost_when_a_store_changes_hands.__name__}[{name}]" in selected
+    }
+    with begun(runs) as started:
+        yield started
+
+
+@pytest.mark.feature("X2.java-to-ours", "X2.ours-to-java")
+@pytest.mark.parametrize("name", ORDERS)
+def test_nothing_is_lost_when_a_store_changes_hands(
+    name: str, outcomes: Mapping[str, Outcome]
+) -> None:
+    outcomes[name]()
