@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -32,6 +31,7 @@ JAVA_CLIENTS: Final = {
     "java-old-json": (JAVA_OLD_VERSION, False),
     "java-old-binary": (JAVA_OLD_VERSION, True),
 }
+NAMES: Final = (*JAVA_CLIENTS, "go", "node", "cpp", "ours-json", "ours-binary")
 NEEDED: Final = {"go": "go", "node": "npm"}
 
 
@@ -41,7 +41,7 @@ class Clients:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._started: dict[str, ClientProgram] = {}
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._locks = {name: threading.Lock() for name in NAMES}
 
     def get(self, name: str, namesrv: str) -> Client:
         """Return a client on the cluster of a name server; skips the test where it cannot run."""

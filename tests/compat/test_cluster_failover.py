@@ -1,6 +1,7 @@
 """Three brokers and two name servers: one of each dies under load, and nobody misses anything."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -35,16 +36,13 @@ class Trio:
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
     directory = tmp_path_factory.mktemp("trio")
-    with ExitStack() as stack:
-        servers = {
-            name: stack.enter_context(our_namesrv(directory, name=name))
-            for name in ("namesrv-1", "namesrv-2")
-        }
-        namesrv = ";".join(server.address for server in servers.values())
-        for name in NAMES:
-            broker = our_broker(directory, namesrv=namesrv, name=name)
-            servers[name] = stack.enter_context(broker)
-        yield Trio(namesrv, servers)
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        named = [our_namesrv(directory, name=name) for name in ("namesrv-1", "namesrv-2")]
+        namesrvs = list(pool.map(stack.enter_context, named))
+        namesrv = ";".join(server.address for server in namesrvs)
+        brokers = [our_broker(directory, namesrv=namesrv, name=name) for name in NAMES]
+        servers = [*namesrvs, *pool.map(stack.enter_context, brokers)]
+        yield Trio(namesrv, {server.what: server for server in servers})
 
 
 def test_our_clients_go_on_when_a_broker_dies_and_miss_nothing_when_it_is_back(trio: Trio) -> None:
