@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.errors import NoPermissionError, StoreLockedError, WrongFileError
+from orbitmq.errors import NoPermissionError, NoSpaceError, StoreLockedError, WrongFileError
 from orbitmq.files.disk import Disk
 from orbitmq.files.lock import StoreLock
 from orbitmq.testing.fake_disk import FaultyDisk
@@ -134,7 +134,7 @@ def test_a_failed_write_of_the_lock_leaves_it_free(tmp_path: Path) -> None:
     disk.fail("write_at", "lock", 28)
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
-    with pytest.raises(Exception, match="No space"):
+    with pytest.raises(NoSpaceError, match="No space"):
         StoreLock(disk, tmp_path / "lock").acquire()
 
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

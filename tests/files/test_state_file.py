@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from golden_stores import STORES, unpack
-from orbitmq.errors import NoPermissionError, NoSpaceError, StateFileError, WrongFileError
+from orbitmq.errors import (
+    NoPermissionError,
+    NoSpaceError,
+    StateFileError,
+    StoreIOError,
+    WrongFileError,
+)
 from orbitmq.files.disk import Disk
 from orbitmq.files.replace import bak_path
 from orbitmq.files.state_file import format_state, parse_state, read_state, write_state
@@ -198,7 +204,7 @@ def test_saving_over_a_broken_file_does_not_cost_the_good_bak(tmp_path: Path) ->
     disk = FaultyDisk()
     disk.fail("rename", "*.tmp")
 
-    with pytest.raises(Exception, match="rename"):
+    with pytest.raises(StoreIOError, match="rename"):
         write_state(disk, path, {"b": 2})
 
     assert read_state(path) == {"a": 1}

@@ -91,8 +91,3 @@ def test_zeros_are_an_empty_checkpoint():
 def test_values_that_do_not_fit():
     with pytest.raises(FormatError):
         encode(Checkpoint(2**63))
-
-
-def test_min_ms_is_the_smaller_time_less_three_seconds():
-    assert OURS.min_ms == 6_000
-    assert Checkpoint(2_000, 9_000).min_ms == 0

@@ -112,4 +112,8 @@ def test_a_bug_ends_the_service_and_is_told():
 
 
 def test_stopping_a_service_that_never_ran_is_harmless():
-    Rounds().service(SystemClock(), 1).stop()
+    rounds = Rounds()
+
+    rounds.service(SystemClock(), 1).stop()
+
+    assert rounds.bugs == []

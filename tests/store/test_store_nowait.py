@@ -124,7 +124,7 @@ def test_a_failed_sync_is_told_and_appends_are_refused(sync_config):
         assert refused.status is AppendStatus.SERVICE_NOT_AVAILABLE
         assert "commitlog" in str(store.failure)
     finally:
-        with pytest.raises(Exception, match="not closed in order"):
+        with pytest.raises(StoreError, match="not closed in order"):
             store.close()
 
 

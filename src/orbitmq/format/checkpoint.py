@@ -29,7 +29,6 @@ from typing import Any, Final
 
 from orbitmq.errors import FormatError
 from orbitmq.format.crc import full_crc32
-from orbitmq.units import SECOND_MS
 
 CHECKPOINT_BYTES: Final = 4096
 FIELDS: Final = struct.Struct(">qqqqq")
@@ -40,7 +39,6 @@ EXTENSION_AT: Final = 256
 EXTENSION_MAGIC: Final = b"ORBITMQ1"
 
 _CRC_BYTES: Final = 4
-_SLACK_MS: Final = 3 * SECOND_MS
 _ABSENT: Final = b""
 
 
@@ -64,11 +62,6 @@ class Checkpoint:
     master_flushed_offset: int = 0
     confirm_offset: int = 0
     extension: Extension | None = None
-
-    @property
-    def min_ms(self) -> int:
-        """Store time before which log and queues are on disk, with RocketMQ's three seconds of slack."""
-        return max(0, min(self.physic_ms, self.logics_ms) - _SLACK_MS)
 
 
 def encode(checkpoint: Checkpoint) -> bytes:

@@ -78,7 +78,7 @@ def test_an_index_that_agrees_stays_untouched(tmp_path: Path, records: int, step
 
     assert report.is_clean, report
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("2*")} == before
-    assert world.index.end_log_offset == (records - 1) * 10 if records else -1
+    assert world.index.end_log_offset == ((records - 1) * 10 if records else -1)
     _assert_all_found(world, items)
 
 
