@@ -185,6 +185,16 @@ def test_time_is_zero_without_a_begin(kernels: Kernels) -> None:
     assert [file.entry(1)[2], file.entry(2)[2]] == [0, 0]
 
 
+def test_the_limit_of_items_counts_even_if_there_is_room_for_more(kernels: Kernels) -> None:
+    file = IndexFile(kernels, items_max=20)
+    file.items_max = 4
+
+    assert file.insert(*((offset, 1000, 3) for offset in range(6))) == 3
+
+    assert file.state[5] == 4
+    assert file.entry(4) == (0, 0, 0, 0)
+
+
 def test_a_full_file_takes_what_fits(kernels: Kernels) -> None:
     file = IndexFile(kernels, items_max=10)
     items = [(offset, 1000, offset) for offset in range(15)]
