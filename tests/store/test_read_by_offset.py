@@ -5,8 +5,11 @@ Message ids come from peers, and so do bodies: a body may hold a whole record th
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from orbitmq.format.columns import ITEM
+from orbitmq.format.index_file import key_hash
 from orbitmq.format.message_id import encode_offset_id
 from orbitmq.format.properties import encode_properties
 from orbitmq.format.record import BLANK, BODY_AT, encode_record
@@ -152,6 +155,19 @@ def test_only_what_readers_may_see_is_found(tmp_path):
         assert answers(store, result.log_offset) == [None] * 3
         store.flush()
         assert None not in answers(store, result.log_offset)
+
+
+def test_a_key_leads_to_records_and_not_into_bodies(tmp_path):
+    with open_store(tmp_path) as store:
+        place = append_forged(store)
+        store.wait_dispatched()
+        entry = np.zeros(1, dtype=ITEM)
+        entry[0] = (place, 1, key_hash(STOLEN, "paid"))
+        store._parts.dispatcher.index.insert(entry, unseen=True)
+
+        assert store._parts.dispatcher.index.query(STOLEN, "paid", 9, 0, 9_999) == [place]
+        assert store.query(STOLEN, "paid", exact=True) == []
+        assert store.query(STOLEN, "paid") == []
 
 
 def test_all_walks_over_a_segment_cost_little_more_than_reading_it_once(tmp_path, monkeypatch):

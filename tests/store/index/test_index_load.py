@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orbitmq.format.columns import ITEM
-from orbitmq.format.index_file import key_hash
+from orbitmq.format.index_file import HEADER_BYTES, key_hash
 from orbitmq.store.index.index_load import keep_full_files, load_index_states
 from orbitmq.testing.fake_clock import FakeClock
 from queue_world import SegmentsLog, World, make_world, small_layout
@@ -82,6 +82,24 @@ def test_a_snapshot_brings_the_index_back_to_its_moment_whatever_was_written_sin
     third = _world(tmp_path)
     assert load_index_states(third.index, again.index.states(), 0)
     _assert_holds(third, 30)
+
+
+def test_slots_that_reached_the_disk_before_the_header_are_not_believed(tmp_path: Path) -> None:
+    world = _world(tmp_path)
+    _insert(world, 0, 5)
+    world.index.flush()
+    states, path = world.index.states(), Path(world.index.path(world.index.names[0]))
+    header = path.read_bytes()[:HEADER_BYTES]
+    _insert(world, 5, 8)
+    world.index.flush()
+    path.write_bytes(header + path.read_bytes()[HEADER_BYTES:])
+
+    again = _world(tmp_path)
+    assert load_index_states(again.index, states, 0, _store_ms_of)
+
+    _assert_holds(again, 5)
+    _insert(again, 5, 8)
+    _assert_holds(again, 8)
 
 
 def test_a_snapshot_whose_files_are_missing_is_refused(tmp_path: Path) -> None:

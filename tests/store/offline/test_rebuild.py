@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from golden_stores import damage, rows, settings, unpack
-from orbitmq.errors import CorruptRecordError, StoreLockedError
+from orbitmq.errors import CorruptRecordError, StoreError, StoreLockedError
 from orbitmq.format.kernels import plain
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.check import check_store
 from orbitmq.store.offline.rebuild import RebuildReport, rebuild_store
 from orbitmq.store.store import MessageStore
+from orbitmq.testing.fake_disk import FaultyDisk
 
 STORES = ["mixed", "crashed", "cleaned", "ext", "batchcq", "propcrc", "timer", "indexroll"]
 
@@ -120,6 +121,21 @@ def test_a_torn_end_is_no_obstacle(tmp_path: Path) -> None:
     damage(root, "tail-half")
 
     assert rebuild(root, "crashed").records == 1652
+
+
+def test_a_rebuild_that_dies_half_way_leaves_nothing_that_is_trusted(tmp_path: Path) -> None:
+    root, config = unpack("mixed", tmp_path), settings("mixed")
+    with MessageStore.open(StoreConfig.from_settings(root, config), background=False):
+        pass  # now snapshot and checkpoint are ours
+    disk = FaultyDisk()
+    disk.fail("exchange", "*/index")  # the queues have changed places already
+
+    with pytest.raises(StoreError):
+        rebuild_store(root, config, kernels=plain(), disk=disk)
+
+    with MessageStore.open(StoreConfig.from_settings(root, config), background=False) as store:
+        assert store.recovery_report.adopted
+        assert "somebody else" in store.recovery_report.why_adopted
 
 
 def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:

@@ -154,6 +154,23 @@ def test_whatever_cannot_be_trusted_is_compared_with_the_log(harm, reason, tmp_p
     assert lengths == even(400)
 
 
+def test_a_snapshot_older_than_the_checkpoint_is_not_trusted(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    fill(store, 40)
+    checkpointed(store)
+    old = (store.config.root / "orbitmq.snapshot").read_bytes()
+    fill(store, 40, first=40)
+    checkpointed(store)
+    root = killed(store, tmp_path)
+    (root / "orbitmq.snapshot").write_bytes(old)
+
+    report, lengths = reopened(root)
+
+    assert "older than the checkpoint" in report.why_adopted
+    assert lengths == even(80)
+
+
 def test_damage_behind_the_snapshot_is_mended_without_reading_everything(
     store: MessageStore, tmp_path: Path
 ) -> None:
@@ -169,6 +186,19 @@ def test_damage_behind_the_snapshot_is_mended_without_reading_everything(
     assert [repair.kind for repair in report.repairs] == [RepairKind.FILL]
     assert [path.name.split("-")[0] for path in report.kept] == [str(places[7])]
     assert lengths == even(440)
+
+
+@pytest.mark.parametrize("subscription", [None, "*", "TagA"])
+def test_readers_pass_over_a_filler(store: MessageStore, tmp_path: Path, subscription) -> None:
+    places = [store.append(make_request(n, "T", 0)).log_offset for n in range(10)]
+    root = killed(store, tmp_path)
+    flip(root, places[4] + 100)
+
+    with open_store(root) as again:
+        found = again.get("T", 0, 0, 32, subscription=subscription)
+
+    assert found.queue_offsets == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert found.next_offset == 10
 
 
 def test_damage_before_the_snapshot_makes_recovery_compare_everything(
