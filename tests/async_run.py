@@ -20,7 +20,7 @@ def run_async(main: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 30
     return run(limited())
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
     """Wait until a condition holds; it may be a coroutine function."""
     end = time.monotonic() + seconds
     while True:

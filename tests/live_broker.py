@@ -50,13 +50,6 @@ def live_broker(root: Path, **given: Any) -> Broker:
 _clients: "list[LiveClient]" = []
 
 
-async def until(holds: Callable[[], object], seconds: float = 20) -> None:
-    """Wait for something that another part of the loop, or a thread, does."""
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.005)
-
-
 def run_live(main: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 30) -> T:
     """Run it to its end. What a failed test leaves open is closed: else the loop would never end."""
 

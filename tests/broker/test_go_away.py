@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from live_broker import LOOPBACK, LiveClient, live_broker, run_live, send_header, until
+from async_run import until
+from live_broker import LOOPBACK, LiveClient, live_broker, run_live, send_header
 from orbitmq.broker.broker import LAST_WORDS, Broker
 from orbitmq.client.message import Message
 from orbitmq.client.producer import AsyncProducer
@@ -12,6 +13,7 @@ from orbitmq.errors import WireError
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
 from orbitmq.net.go_away import UNDERSTOOD_AFTER
+from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import ONEWAY_FLAG, Command
 
@@ -157,24 +159,36 @@ def test_our_producer_turns_to_the_other_broker_and_no_send_fails(tmp_path: Path
     async def main() -> None:
         namesrv = NameServer(NamesrvConfig(host=LOOPBACK, port=0))
         await namesrv.start()
-        given = {"namesrv": (namesrv.address,), "graceful_stop_seconds": 10}
-        async with (
-            graceful(tmp_path / "a", name="a", **given) as leaving,
-            graceful(tmp_path / "b", name="b", **given) as other,
-        ):
-            for broker in (leaving, other):
-                await until(lambda broker=broker: broker.context.registration.registered)  # type: ignore[misc]
-            async with AsyncProducer(namesrv.address, group="PG") as producer:
-                task, sent = None, 0
-                while task is None or not task.done() or sent < 20:
-                    await producer.send(Message("T", str(sent).encode()))
-                    sent += 1
-                    if sent == 8:
-                        task = asyncio.ensure_future(leaving.stop())
-                assert other.context.statistics.put_totals()[2] >= 12
-        await namesrv.stop()
+        try:
+            await stop_one_while_sending(tmp_path, namesrv.address)
+        finally:
+            await namesrv.stop()
 
     run_live(main, seconds=60)
+
+
+async def stop_one_while_sending(root: Path, namesrv: str) -> None:
+    given = {"namesrv": (namesrv,), "graceful_stop_seconds": 10}
+    async with (
+        graceful(root / "a", name="a", **given) as leaving,
+        graceful(root / "b", name="b", **given) as other,
+        AsyncProducer(namesrv, group="PG") as producer,
+    ):
+        for broker in (leaving, other):
+            registration = broker.context.registration
+            await until(lambda: registration.registered)  # noqa: B023
+            broker.context.topics.put(TopicConfig(topic_name="T"))
+            told = asyncio.Event()
+            registration.when_told(told.set)
+            await told.wait()  # else the topic would be made on the first broker only
+        task, sent = None, 0
+        while task is None or not task.done() or sent < 20:
+            await producer.send(Message("T", str(sent).encode()))
+            sent += 1
+            if sent == 8:
+                task = asyncio.ensure_future(leaving.stop())
+        await task
+        assert other.context.store.max_log_offset > 0
 
 
 def test_a_name_server_sends_clients_away_too() -> None:

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from async_run import run_async
+from async_run import run_async, until
 from orbitmq.broker.jobs import PeriodicJobs
 
 
@@ -28,12 +28,11 @@ def test_jobs_run_again_and_again_until_they_are_stopped(caplog: pytest.LogCaptu
         jobs.add("plain", 1, count)
         jobs.add("async", lambda: 1, wait, first_ms=0)
         jobs.add("broken", 1, fail)
-        while min(runs.values()) < 3:
-            await asyncio.sleep(0.001)
+        await until(lambda: min(runs.values()) >= 3)
+
         await jobs.stop()
-        before = dict(runs)
-        await asyncio.sleep(0.01)
-        assert runs == before
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     with caplog.at_level(logging.ERROR):
         run_async(main)
@@ -42,20 +41,20 @@ def test_jobs_run_again_and_again_until_they_are_stopped(caplog: pytest.LogCaptu
 
 def test_a_job_that_takes_long_does_not_run_twice_at_once() -> None:
     active = 0
-    most = 0
+    seen: list[int] = []
 
     async def slow() -> None:
-        nonlocal active, most
+        nonlocal active
         active += 1
-        most = max(most, active)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # ten times its period
+        seen.append(active)
         active -= 1
 
     async def main() -> None:
         jobs = PeriodicJobs()
         jobs.add("slow", 1, slow)
-        await asyncio.sleep(0.05)
+        await until(lambda: len(seen) >= 3)
         await jobs.stop()
 
     run_async(main)
-    assert most == 1
+    assert set(seen) == {1}

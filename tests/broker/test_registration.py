@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from async_run import run_async
+from async_run import run_async, until
 from golden_frames import good_frames
-from live_broker import LiveClient, live_broker, run_live, until
+from live_broker import LiveClient, live_broker, run_live
 from orbitmq.broker import registration as module
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.registration import Registration

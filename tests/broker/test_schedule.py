@@ -1,10 +1,10 @@
 """Delayed messages: on time, in order, once while the broker lives, and never lost."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
+from async_run import until
 from broker_world import BrokerWorld
 from message_replay import MessageWorld, replay, send_command
 from orbitmq.broker.schedule import DELAY_FILE, Schedule
@@ -185,6 +185,6 @@ def test_the_loop_delivers_by_itself(tmp_path: Path) -> None:
         replay(world, world.connect(), delayed(1))
         world.clock.advance(1_000)
         world.context.schedule.start()
-        world.loop.run_until_complete(asyncio.sleep(0.05))
+        world.loop.run_until_complete(until(lambda: world.records("Orders")))
         world.context.schedule.stop()
         assert len(world.records("Orders")) == 1

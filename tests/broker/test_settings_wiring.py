@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from async_run import until
 from golden_frames import good_frames
-from live_broker import LOOPBACK, LiveClient, run_live, until
+from live_broker import LOOPBACK, LiveClient, run_live
 from orbitmq.broker import config as broker_config
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig

@@ -83,7 +83,8 @@ def test_a_failed_write_is_tried_again(tmp_path: Path, monkeypatch: pytest.Monke
             broken.setattr("orbitmq.broker.state_files.write_state", refuse)
             await files.save()
             files.changed()
-            await asyncio.sleep(0.01)
+            assert files._pending is not None
+            await files._pending
             assert files.failure is not None
         await files.save()
         assert files.failure is None

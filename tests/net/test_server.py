@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from async_run import run_async
+from async_run import run_async, until
 from orbitmq.errors import RequestTimeoutError, TooManyRequestsError, UnreachableError
 from orbitmq.net.channels import Channels, SilentHandler, parse_address
 from orbitmq.net.config import NetConfig
@@ -113,7 +113,7 @@ def test_the_server_can_ask_its_client() -> None:
         async with echo_server() as (server, handler):
             channels = Channels(Echo())
             await channels.get(server.address)
-            await asyncio.sleep(0.01)
+            await until(lambda: handler.open)
             answer = await handler.open[0].request(Command(40, body=b"who?"), 3000)
             assert answer.body == b"who?"
             await channels.close()
@@ -141,7 +141,7 @@ def test_a_broken_connection_fails_what_waits_and_the_next_request_connects_agai
             channels = Channels()
             await channels.get(server.address)
             waiting = asyncio.ensure_future(channels.request(server.address, Command(404), 3000))
-            await asyncio.sleep(0.01)
+            await until(lambda: handler.reads)
             handler.open[0].abort()
             with pytest.raises(UnreachableError, match="broke"):
                 await waiting
@@ -267,7 +267,9 @@ def test_a_peer_that_does_not_read_is_not_read_from_and_costs_bounded_memory() -
             handler.answer_bytes = 1 * MiB
             reader, writer = await raw(server)
             writer.write(b"".join(encode_command(Command(1, opaque=n)) for n in range(300)))
-            await asyncio.sleep(0.3)
+            await until(lambda: handler.open and handler.open[0]._paused)
+            for _ in range(50):  # time enough to go on, if it would
+                await asyncio.sleep(0)
             handled = sum(handler.reads)
             assert handled < 100  # the rest waits for the peer to read
             got = 0
@@ -340,7 +342,7 @@ def test_a_handler_that_takes_bytes_sees_them_before_they_are_commands() -> None
         reader, writer = await raw(server)
         first, second = (encode_command(Command(7, {}, b"x" * n, opaque=n)) for n in (10, 5000))
         writer.write(first + second[:100])
-        await asyncio.sleep(0.05)
+        await until(lambda: handler.offered)
         writer.write(second[100:])
         answers = []
         for _ in range(2):

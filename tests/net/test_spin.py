@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from async_run import run_async, until
 from orbitmq.net import spin
 from orbitmq.net.spin import Spin
 
@@ -67,7 +68,8 @@ def test_a_real_loop_comes_to_rest() -> None:
         one = Spin(loop)
         one.after_read()
         one.after_read()
-        await asyncio.sleep(50 * spin.NEAR_S)
-        return one._is_awake
+        was_awake = one._is_awake
+        await until(lambda: not one._is_awake)
+        return was_awake
 
-    assert asyncio.run(main()) is False
+    assert run_async(main) is True
