@@ -1,10 +1,10 @@
 """Answers that wait for the disk come in order, once, and not for ever."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
+from async_run import until
 from broker_world import BrokerWorld
 from orbitmq.broker.flush_wait import FlushWait
 from orbitmq.errors import StoreFailedError
@@ -117,12 +117,7 @@ def test_who_waits_is_told_when_the_time_is_over_though_nothing_happens(tmp_path
         for count in (1, 2):
             waits.add(append(world), told.append)
             world.clock.advance(5)
-
-            async def until_told(count: int = count) -> None:
-                while len(told) < count:
-                    await asyncio.sleep(0.001)
-
-            world.loop.run_until_complete(asyncio.wait_for(until_told(), 30))
+            world.loop.run_until_complete(until(lambda count=count: len(told) >= count))  # type: ignore[misc]
         assert told == [LATE, LATE]
 
 
@@ -134,13 +129,9 @@ def test_the_clock_goes_on_for_those_behind_the_first(tmp_path: Path) -> None:
         waits.add(append(world), told.append)
         world.clock.advance(1)
 
-        async def until_told() -> None:
-            while len(told) < 2:
-                await asyncio.sleep(0.001)
-                if told:
-                    world.clock.advance(5)
-
-        world.loop.run_until_complete(asyncio.wait_for(until_told(), 30))
+        world.loop.run_until_complete(until(lambda: len(told) == 1))
+        world.clock.advance(5)
+        world.loop.run_until_complete(until(lambda: len(told) == 2))
         assert told == [LATE, LATE]
 
 

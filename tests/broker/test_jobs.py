@@ -46,7 +46,7 @@ def test_a_job_that_takes_long_does_not_run_twice_at_once() -> None:
     async def slow() -> None:
         nonlocal active
         active += 1
-        await asyncio.sleep(0.01)  # ten times its period
+        await asyncio.sleep(0.01)  # sleep: ten times its period
         seen.append(active)
         active -= 1
 

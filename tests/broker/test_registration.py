@@ -248,8 +248,7 @@ def test_a_name_server_that_is_away_holds_up_nobody(monkeypatch: pytest.MonkeyPa
             await gone.server.stop()
             world.config.namesrv = (*world.config.namesrv, address)
             world.registration.update_servers()
-            while not world.registration._servers[address].failed:
-                await asyncio.sleep(0.001)
+            await until(lambda: world.registration._servers[address].failed)
 
             world.topics.put(TopicConfig(topic_name="A"))
             done = asyncio.Event()

@@ -166,7 +166,9 @@ async def reset(broker: Broker, client: LiveClient) -> object:
 
 async def expiry(broker: Broker, client: LiveClient) -> object:
     await client.heartbeat("G", "New")
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(
+        0.01
+    )  # sleep: longer than the millisecond that is set, shorter than the default
     broker._expire_clients()
     return broker.context.consumers.group("G") is not None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from async_run import run_async
+from async_run import run_async, until
 from orbitmq.broker.consumer_offsets import ConsumerOffsets
 from orbitmq.broker.state_files import StateFiles
 from orbitmq.errors import StateFileError, StoreIOError
@@ -61,8 +61,7 @@ def test_tables_that_are_saved_at_once_are_written_after_each_change(tmp_path: P
             later.commit("G", "T", 0, offset)
             files.changed()
 
-        while offsets_in(tmp_path) != {"T@G": {"0": 99}}:
-            await asyncio.sleep(0.001)
+        await until(lambda: offsets_in(tmp_path) == {"T@G": {"0": 99}})
 
         assert not (tmp_path / "later.json").exists()
         await files.close()
@@ -108,12 +107,11 @@ def test_who_waits_hears_when_a_change_is_on_disk(tmp_path: Path) -> None:
         for offset in range(1, 20):
             table.commit("G", "T", 0, offset)
             files.when_saved(lambda offset=offset: heard.append(offset))  # type: ignore[misc]
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # sleep: some are told while others still come
             saved = (offsets_in(tmp_path) or {}).get("T@G", {"0": 0})["0"]
             assert all(one <= saved for one in heard)
 
-        while len(heard) < 19:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(heard) == 19)
 
         assert heard == list(range(1, 20))
         files.when_saved(lambda: heard.append(0))

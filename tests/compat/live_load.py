@@ -111,9 +111,10 @@ class Load:
     def _send(self, kind: str, producer: Producer) -> None:
         try:
             number = 0
+            # sleep: the load runs until stop() is called.
             while not self._stopping.is_set():
                 if self.ledger.backlog > BACKLOG_MAX:
-                    time.sleep(PAUSE_SECONDS)
+                    time.sleep(PAUSE_SECONDS)  # sleep: the load's own pace; stop() ends the loop
                 else:
                     number = self._send_some(kind, producer, number)
         except BaseException as error:
@@ -129,13 +130,13 @@ class Load:
             results = self._results(kind, producer, messages)
         except OrbitError:
             self.ledger.failures += 1
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)  # sleep: no busy loop while no broker answers
         else:
             for message, result in zip(messages, results, strict=True):
                 if result is not None:
                     self.ledger.acknowledge(message.body, result)
             if None in results:
-                time.sleep(PAUSE_SECONDS)
+                time.sleep(PAUSE_SECONDS)  # sleep: the same
         return number + count
 
     def _results(

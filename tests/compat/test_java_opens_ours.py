@@ -138,7 +138,7 @@ def test_java_reads_a_store_whose_oldest_segments_we_deleted(
         first = store.min_log_offset  # its lives deleted segments too
         for number in range(100):  # there may be no other segment left than the last
             store.append(request(history.seed, ENDLESS * 1000 + number))
-        time.sleep(0.1)  # all that was written so far is older than the retention
+        time.sleep(0.1)  # sleep: all that was written so far is older than the retention
         store.delete_expired_now()
         _wait_until(lambda: store.min_log_offset > first)
 

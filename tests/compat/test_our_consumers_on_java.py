@@ -93,7 +93,9 @@ def test_pull_consumers_seek_and_commit(cluster: Cluster) -> None:
             assert len(await consumer.poll(5)) == 10
             await consumer.seek_to_end()
             polled = asyncio.ensure_future(consumer.poll(20))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(
+                0.2
+            )  # sleep: the poll should wait at the broker before there is something
             await send("woken")
             assert [message.body for message in await polled] == [b"woken"]
             found = await consumer.pull(queue, 3, count=1)

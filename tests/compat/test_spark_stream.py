@@ -66,7 +66,7 @@ def test_stream_starts_at_a_time_and_keeps_a_limit_by_bytes(cluster: Cluster) ->
             producer.send(Message(topic, b"message %d" % number))
         wait_sent(admin, topic, 10)
         (last,) = [max(queue.last_ms for queue in admin.topic_stats(topic))]
-        time.sleep(0.05)
+        time.sleep(0.05)  # sleep: later messages get a later store time
         for number in range(10, 40):
             producer.send(Message(topic, b"message %d" % number))
         wait_sent(admin, topic, 40)

@@ -286,8 +286,7 @@ def test_a_stopped_server_sends_what_it_has_answered() -> None:
         async with echo_server() as (server, handler):
             reader, writer = await raw(server)
             writer.write(encode_command(Command(1, opaque=1, body=b"last")))
-            while not handler.reads:
-                await asyncio.sleep(0)
+            await until(lambda: handler.reads)
             await server.stop()
             assert (await reader.read()).endswith(b"last")
             await end(writer)

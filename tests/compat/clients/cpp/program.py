@@ -72,6 +72,7 @@ class Sender(threading.Thread):
             answered.acquire()
         if mode == "oneway":
             # The broker answers all the same; closed with answers unread, a connection loses what it carries.
+            # sleep: nothing tells when they have come.
             time.sleep(ONE_WAY_PAUSE)
 
     def send_one(self, number):
