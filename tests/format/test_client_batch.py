@@ -74,6 +74,14 @@ def test_lengths_that_do_not_add_up(at, value):
         decode_client_batch(broken)
 
 
+def test_a_body_of_negative_length_is_refused_though_the_rest_would_add_up():
+    # Eight bytes back the flag stands: taken for the length of properties that end where the batch does.
+    batch = struct.pack(">iiiii", 0, 0, 0, 8 << 16, -8) + bytes(2)
+
+    with pytest.raises(FormatError):
+        decode_client_batch(batch)
+
+
 @given(st.binary(min_size=12, max_size=12))
 def test_size_magic_and_crc_are_not_looked_at(anything):
     assert decode_client_batch(anything + ONE[12:]) == [ClientMessage(b"body", b"A\x01B\x02", 7)]

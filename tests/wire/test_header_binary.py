@@ -91,6 +91,8 @@ def test_a_header_that_is_cut_off_is_refused(size):
         raw_header(b"\0\2\xc3\xa4\0\0\0\5b"),  # lengths of texts that are not all ASCII
         raw_header(b"\0\2\xc3\xa4\0\0\0\1b" + b"\0\1a\0\0\0\2b"),
         raw_header(b"\0\1a\0\0\0\2\xc3"),
+        # In the header, but behind the end of the fields.
+        raw_header(pair(b"a", b"1") + pair(b"b", b"2"), length=len(pair(b"a", b"1")) + 7),
         FIXED.pack(1, 0, 1, 1, 0) + b"\xff\xff\xff\xff" + bytes(4),
         FIXED.pack(1, 0, 1, 1, 0) + b"\x7f\xff\xff\xff" + bytes(4),
     ],
@@ -98,6 +100,9 @@ def test_a_header_that_is_cut_off_is_refused(size):
 def test_lengths_that_leave_the_header_are_refused(raw):
     with pytest.raises(RemoteProtocolError):
         decode_header(raw)
+    # The version of our time is no ASCII; with an older one the quicker reader is asked.
+    with pytest.raises(RemoteProtocolError):
+        decode_header(raw[:3] + b"\0\x3f" + raw[5:])
 
 
 @given(raw=st.binary(max_size=80))
