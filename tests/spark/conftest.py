@@ -25,6 +25,6 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[StandaloneCluster]:
-    """A master and two workers, for drivers that run as processes of their own (`drivers.run_driver`)."""
+    """A master and two workers, for commands and drivers that run as processes of their own."""
     with standalone_cluster(workers=2, cores=1, memory="1g") as running:
         yield running

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +14,6 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
 }
 """Settings with which a driver and two executors fit the tests' cluster."""
-
-
-def run_driver(program: str, *arguments: object, **environment: str) -> Any:
-    """Run a program of Python source; return what it printed last, which is JSON."""
-    command = [sys.executable, "-c", program, *map(str, arguments)]
-    return run_command(command, environment)
 
 
 def run_command(command: list[str], environment: Mapping[str, str]) -> Any:

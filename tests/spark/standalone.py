@@ -9,7 +9,6 @@ directory. They are stopped by their process ids; when the test fails, their log
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,6 @@ STOP_SECONDS = 20.0
 LOG_LINES = 40
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
-EXECUTOR = "CoarseGrainedExecutorBackend"
 # These would lead to another cluster, or to the driver's own settings.
 FOREIGN = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "MASTER", "PYTHONPATH")
 
@@ -42,22 +40,6 @@ class StandaloneCluster:
     master: str = ""
     processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
     logs: list[Path] = field(default_factory=list)
-
-    def executor_pids(self, count: int = 1, *, seconds: float = 60.0) -> list[int]:
-        """Return the executors' process ids, once there are `count`: they start with an application."""
-        deadline = time.monotonic() + seconds
-        while True:
-            found = [pid for worker in self.processes[1:] for pid in _executors_of(worker.pid)]
-            if len(found) >= count:
-                return found
-            assert time.monotonic() < deadline, f"{len(found)} of {count} executors\n{self.tail()}"
-            time.sleep(0.1)
-
-    def kill_executor(self) -> int:
-        """Kill one executor at once, with its Python workers left to notice; return its process id."""
-        pid = self.executor_pids()[0]
-        os.kill(pid, signal.SIGKILL)
-        return pid
 
     def start(self, *arguments: str) -> Path:
         """Start a process of Spark; return its log."""
@@ -152,19 +134,6 @@ def _environment(directory: Path, added: Mapping[str, str] | None) -> dict[str, 
         "SPARK_NO_DAEMONIZE": "1",
         **(added or {}),
     }
-
-
-def _executors_of(worker: int) -> list[int]:
-    found = []
-    for line in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(line.read_text().rpartition(")")[2].split()[1])
-            command = line.with_name("cmdline").read_bytes() if parent == worker else b""
-        except OSError:
-            continue  # it ended meanwhile
-        if EXECUTOR.encode() in command:
-            found.append(int(line.parent.name))
-    return sorted(found)
 
 
 def _last_lines(log: Path) -> list[str]:

@@ -1,21 +1,16 @@
 """A rebuild that is killed or interrupted: the store is the old one or the new one, and nothing is left."""
 
-import json
-import random
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from golden_stores import settings, unpack
+from golden_stores import GOLDEN, settings, unpack
 from orbitmq.files.disk import FilePath
 from orbitmq.spark.jobs.rebuild import rebuild
 from orbitmq.testing.forwarding_disk import ForwardingDisk
-from spark.rebuild_driver import LINGER_SECONDS
+from spark.faulty_commands import FaultyCommand
 from spark.rebuild_world import (
     InProcessSpark,
     copy_of,
@@ -28,10 +23,10 @@ from spark.rebuild_world import (
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
 
 STORE = "timer"
-DRIVER = Path(__file__).with_name("rebuild_driver.py")
-CONF = ("spark.driver.memory=512m",)
-KILLS = 4
-START_SECONDS = 200
+CONFIG = ("--config", GOLDEN / f"{STORE}.conf")
+MASTER = "local[2]"
+INTERRUPT_SECONDS = 100.0
+"""Less than a task that holds would take."""
 
 
 class KilledError(BaseException):
@@ -117,44 +112,24 @@ def test_a_driver_that_dies_at_any_step_leaves_the_old_or_the_new_files(
     assert steps > 20
 
 
-def start(tmp_path: Path, root: Path, mode: str) -> "subprocess.Popen[bytes]":
-    calls = tmp_path / "calls"
-    shutil.rmtree(calls, ignore_errors=True)
-    calls.mkdir()
-    told = tmp_path / "settings.json"
-    told.write_text(json.dumps(settings(STORE)))
-    command = [sys.executable, DRIVER, "local[2]", root, told, calls, mode, *CONF]
-    return subprocess.Popen(
-        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-
-
-def wait_for_call(process: "subprocess.Popen[bytes]", tmp_path: Path, stage: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not list((tmp_path / "calls").glob(f"{stage}*")):
-        assert process.poll() is None, process.communicate()[0].decode()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.feature("P15")
 def test_a_killed_driver_is_started_again(tmp_path: Path) -> None:
     root, good = spoilt_store(tmp_path)
     bad = made_files(root)
-    chance = random.Random(20_250_516)
-    for kill in range(KILLS):
-        process = start(tmp_path, root, "plain")
-        wait_for_call(process, tmp_path, ("scan", "build")[kill % 2])
-        time.sleep(chance.random() * 0.4)
-        process.kill()
-        process.communicate()
-        now = made_files(root)
-        assert all(now[part] in (good[part], bad[part]) for part in good)
+    for stage in ("scan", "build"):
+        place = tmp_path / stage
+        place.mkdir()
+        with FaultyCommand(
+            place, MASTER, "rebuild", root, *CONFIG, faults={stage: {"0": "hold"}}
+        ) as held:
+            held.wait_for_call(f"{stage}0-0")
+            held.process.kill()
+            held.process.communicate()
+        assert made_files(root) == bad
 
-    process = start(tmp_path, root, "plain")
-    output, _ = process.communicate(timeout=START_SECONDS)
+    with FaultyCommand(tmp_path, MASTER, "rebuild", root, *CONFIG) as rebuild:
+        rebuild.wait()
 
-    assert process.returncode == 0, output.decode()
     assert made_files(root) == good
     assert not leftovers(root)
 
@@ -164,15 +139,15 @@ def test_a_killed_driver_is_started_again(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_the_store_as_it_was(stage: str, tmp_path: Path) -> None:
     root, _ = spoilt_store(tmp_path)
     before = files_below(root)
-    process = start(tmp_path, root, "slow")
-    wait_for_call(process, tmp_path, stage)
+    faults = {stage: {"0": "hold"}}
+    with FaultyCommand(tmp_path, MASTER, "rebuild", root, *CONFIG, faults=faults) as held:
+        held.wait_for_call(f"{stage}0-0")
 
-    process.send_signal(signal.SIGINT)
-    started = time.monotonic()
-    output, _ = process.communicate(timeout=60)
+        held.process.send_signal(signal.SIGINT)
+        output, _ = held.process.communicate(timeout=INTERRUPT_SECONDS)
 
-    assert process.returncode != 0
-    assert b"KeyboardInterrupt" in output
-    assert time.monotonic() - started < LINGER_SECONDS
+    assert held.process.returncode == 130, held.said
+    assert "made from" not in output
+    assert "Traceback" not in held.said
     assert files_below(root) == before
     assert not leftovers(root)

@@ -1,8 +1,9 @@
 """What a rebuild on Spark makes of odd logs: always what the same log gives on one machine."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,22 +11,27 @@ from hypothesis import strategies as st
 
 from golden_stores import STORES, damage, torn_variants, unpack
 from golden_stores import settings as golden_settings
-from log_builder import LogBuilder
+from log_builder import FIRST_MS, LogBuilder
 from orbitmq.errors import ConfigError, CorruptRecordError, JobFailedError, StoreLockedError
 from orbitmq.files.disk import Disk
 from orbitmq.files.listing import SegmentFile
 from orbitmq.files.lock import StoreLock
+from orbitmq.format.record import encode_record
+from orbitmq.message import AppendRequest
 from orbitmq.spark.jobs.attempt_files import AttemptFiles, Finished, Wanted, settle
 from orbitmq.spark.jobs.pack import PackOptions
 from orbitmq.spark.jobs.parts import SplitFacts
+from orbitmq.spark.jobs.rebuild_build import Build
 from orbitmq.spark.jobs.rebuild_chain import find_end, join
 from orbitmq.spark.jobs.rebuild_options import RebuildOptions
 from orbitmq.spark.jobs.rebuild_scan import Scan
+from orbitmq.spark.segment import ZEROS_BYTES
 from orbitmq.spark.splits import LogPlan, Split, cut
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import Scope
 from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.store import MessageStore
+from spark.reading_world import HOST
 from spark.rebuild_world import (
     SMALL_SETTINGS,
     copy_of,
@@ -150,7 +156,7 @@ def test_a_task_that_began_inside_of_a_body_is_found_out(tmp_path: Path) -> None
     # So little is read before a split that tasks must go wrong.
     options = PackOptions(layout, back_bytes=1)
     names = AttemptFiles(str(tmp_path), "job", "scan")
-    scan = Scan(options, names, None, None)
+    scan = Scan(options, names, None)
     again: list[Split] = []
 
     def scan_again(split: Split) -> SplitFacts:
@@ -170,6 +176,26 @@ def test_a_task_that_began_inside_of_a_body_is_found_out(tmp_path: Path) -> None
             )
             assert find_end(chain, {}, view, options) == log.written
     assert again
+
+
+def test_a_last_record_that_ends_in_many_zeros_is_part_of_the_log(tmp_path: Path) -> None:
+    def record(body: bytes) -> bytes:
+        request = AppendRequest("T", 0, body)
+        return encode_record(
+            request, log_offset=0, queue_offset=0, store_ms=FIRST_MS, store_host=HOST
+        )
+
+    # Without properties its last two bytes are zero; here they lie behind all that is not zero.
+    raw = record(b"b" * (ZEROS_BYTES + 2 - len(record(b""))))
+    assert (len(raw), raw[-2:]) == (ZEROS_BYTES + 2, b"\0\0")
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    (root / "commitlog" / f"{0:020d}").write_bytes(raw.ljust(2 * ZEROS_BYTES, b"\0"))
+    told = {**LOG_SETTINGS, "mappedFileSizeCommitLog": str(2 * ZEROS_BYTES)}
+
+    require_same(root, told, tmp_path, 100_000)
+
+    assert rebuild_here(root, told).records == 1
 
 
 @pytest.mark.feature("P5")
@@ -342,21 +368,33 @@ def test_files_that_are_not_all_there_are_not_used(tmp_path: Path) -> None:
     assert not (tmp_path / "queue").exists()
 
 
-def test_the_lock_is_held_while_tasks_run_and_given_up_after_an_error(tmp_path: Path) -> None:
+def test_the_lock_is_held_while_tasks_run_and_given_up_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = unpack("timer", tmp_path)
     before = files_below(root)
     calls = tmp_path / "calls"
     calls.mkdir()
 
-    def hook(stage: str, number: int) -> None:
+    scan = Scan.__call__
+
+    def note(stage: str, number: int) -> None:
         with pytest.raises(StoreLockedError):
             StoreLock(Disk(), root / "lock").acquire()
         (calls / f"{stage}{number}").touch()
-        if stage == "build":
-            raise RuntimeError("a task that fails")
 
+    def noted_scan(self: Scan, number: int, groups: Iterator[Any]) -> Iterator[Any]:
+        note("scan", number)
+        return scan(self, number, groups)
+
+    def failing_build(_self: Build, number: int, _tasks: Iterator[Any]) -> Iterator[Any]:
+        note("build", number)
+        raise RuntimeError("a task that fails")
+
+    monkeypatch.setattr(Scan, "__call__", noted_scan)
+    monkeypatch.setattr(Build, "__call__", failing_build)
     with pytest.raises(RuntimeError, match="a task that fails"):
-        rebuild_here(root, golden_settings("timer"), RebuildOptions(hook=hook))
+        rebuild_here(root, golden_settings("timer"))
 
     assert sorted(path.name for path in calls.iterdir()) == ["build0", "scan0", "scan1"]
     assert files_below(root) == before

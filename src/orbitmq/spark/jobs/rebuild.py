@@ -192,7 +192,6 @@ class _Rebuild:
             pack_options,
             AttemptFiles(str(self._attempts), self._job, "scan"),
             counter,
-            self._options.hook,
             with_units=makes_files and self._scope.queues,
             with_items=makes_files and self._with_index,
         )
@@ -286,7 +285,6 @@ class _Rebuild:
             self._work.layout,
             AttemptFiles(str(self._attempts), self._job, "build"),
             self._progress.stage("build", total),
-            self._options.hook,
         )
         count = TASKS_PER_CORE * self._context.defaultParallelism
         finished = self._run(share(plan.targets, chain.splits, count), build)

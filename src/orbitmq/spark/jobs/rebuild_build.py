@@ -1,6 +1,6 @@
 """The task that makes files of queues and index out of what the scanned splits hold."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -39,9 +39,6 @@ EXT_DTYPE: Final = np.dtype(
 )
 assert EXT_DTYPE.itemsize == HEAD_BYTES
 
-Hook = Callable[[str, int], None]
-"""Called at the start of each task with its stage and number; tests make tasks fail or wait here."""
-
 
 @dataclass(frozen=True, slots=True)
 class Build:
@@ -50,11 +47,8 @@ class Build:
     layout: StoreLayout
     files: AttemptFiles
     counter: StageCounter | None
-    hook: Hook | None
 
-    def __call__(self, number: int, tasks: Iterator[BuildTask]) -> Iterator[Finished]:
-        if self.hook is not None:
-            self.hook("build", number)
+    def __call__(self, _number: int, tasks: Iterator[BuildTask]) -> Iterator[Finished]:
         require_seen(self.files.directory)
         for task in tasks:
             yield from _Builder(task, self.layout, self.files, self.counter).run()

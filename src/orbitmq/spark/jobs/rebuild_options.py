@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orbitmq.spark.jobs.rebuild_build import Hook
 from orbitmq.spark.splits import SPLIT_BYTES
 from orbitmq.store.offline.exchange import Scope
 
@@ -16,7 +15,6 @@ class RebuildOptions:
     to: Path | None = None  # another directory; the store stays as it is
     dry_run: bool = False
     split_bytes: int = SPLIT_BYTES
-    hook: Hook | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

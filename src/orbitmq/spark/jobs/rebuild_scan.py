@@ -7,7 +7,6 @@ from orbitmq.format.kernels import compiled
 from orbitmq.spark.jobs.attempt_files import AttemptFiles
 from orbitmq.spark.jobs.pack import PackOptions, pack_split
 from orbitmq.spark.jobs.parts import SplitFacts, facts_of, write_part
-from orbitmq.spark.jobs.rebuild_build import Hook
 from orbitmq.spark.progress import StageCounter
 from orbitmq.spark.shared_paths import require_seen
 from orbitmq.spark.splits import Split
@@ -23,13 +22,10 @@ class Scan:
     options: PackOptions
     files: AttemptFiles
     counter: StageCounter | None
-    hook: Hook | None
     with_units: bool = True
     with_items: bool = True
 
-    def __call__(self, number: int, groups: Iterator[list[Split]]) -> Iterator[SplitFacts]:
-        if self.hook is not None:
-            self.hook("scan", number)
+    def __call__(self, _number: int, groups: Iterator[list[Split]]) -> Iterator[SplitFacts]:
         if self.with_units or self.with_items:
             require_seen(self.files.directory)
         for splits in groups:
