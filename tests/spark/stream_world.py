@@ -19,6 +19,7 @@ from orbitmq.testing import Broker
 Offset = dict[str, Any]
 Row = dict[str, Any]
 WAIT_S = 120.0
+BATCHES_MAX = 10_000
 
 
 @contextmanager
@@ -49,10 +50,11 @@ class Batches:
     def all(self) -> list[Row]:
         """Return the rows of all batches until nothing is new."""
         found: list[Row] = []
-        while True:
+        for _ in range(BATCHES_MAX):
             found += self.next()
             if self.at == self.before:
                 return found
+        raise AssertionError(f"still something new after {BATCHES_MAX} batches")
 
 
 def through_json(offset: Offset) -> Offset:

@@ -24,6 +24,7 @@ from spark.dispatch_process import job_process
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("ORBITMQ_DISPATCH_KILLS", "2"))
+SEED = int(os.environ.get("ORBITMQ_DISPATCH_SEED", str(random.randrange(2**32))))
 SETTINGS = {**SMALL_BROKER, "mappedFileSizeCommitLog": str(1 << 20), "dispatch": "spark"}
 CATCH_UP_SECONDS = 300.0
 
@@ -37,11 +38,12 @@ class Load:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
+        chance = random.Random(SEED)
         with Producer(self.namesrv, "load") as producer:
             for number in itertools.count():
                 if self.stopping.is_set():
                     return
-                body = b"%d " % number * random.randrange(1, 40)
+                body = b"%d " % number * chance.randrange(1, 40)
                 message = Message("Orders", body, tag=f"T{number % 3}", keys=[f"key{number}"])
                 try:
                     producer.send(message)
@@ -88,6 +90,8 @@ def consume_all(namesrv: str, wanted: set[int]) -> set[int]:
 
 @pytest.mark.feature("P7")
 def test_kills_of_the_job_and_of_the_broker_lose_nothing_and_change_no_byte(tmp_path: Path) -> None:
+    print(f"ORBITMQ_DISPATCH_SEED={SEED} repeats the times of the kills")  # noqa: T201
+    chance = random.Random(SEED)
     with (
         our_namesrv(tmp_path) as namesrv,
         our_broker(tmp_path, namesrv=namesrv.address, settings=SETTINGS) as broker,
@@ -96,7 +100,7 @@ def test_kills_of_the_job_and_of_the_broker_lose_nothing_and_change_no_byte(tmp_
         with job_process(root, tmp_path) as job, sending(namesrv.address) as load:
             for kill in range(KILLS):
                 wait_until_it_moves(root)
-                time.sleep(random.uniform(0.0, 1.5))
+                time.sleep(chance.uniform(0.0, 1.5))
                 before = job.lines
                 job.kill(jvm_too=bool(kill % 2))
                 if kill % 3 == 1:

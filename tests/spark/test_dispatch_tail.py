@@ -120,6 +120,7 @@ def test_a_packed_chunk_says_the_same_as_the_segment(built, kernels):
             if part == "topic" or b"%LMQ%" in _part(buffer, before, part):
                 assert text == _part(buffer, before, part)
     assert chunk.items is not None
+    assert len(chunk.items)
     assert (chunk.items == kernels.index_items(buffer, rows)).all()
 
 

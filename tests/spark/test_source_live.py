@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.feature("P1")]
 
 SEGMENT = 64 * 1024
 MESSAGES_MAX = 10_000  # rolls every 120 messages
+WAIT_SECONDS = 120.0
 
 
 class Writer:
@@ -47,7 +48,9 @@ def test_a_read_sees_a_prefix_of_a_growing_log(tmp_path: Path) -> None:
         store.append(make_request(0, body_bytes=300))
         with Writer(store) as writer:
             reads = []
+            deadline = time.monotonic() + WAIT_SECONDS
             while len(reads) < 5 or len(reads[-1][1]) < 3000:
+                assert time.monotonic() < deadline
                 before = len(writer.offsets)
                 rows = read_rows(root, splitBytes=20_000)
                 reads.append((before, rows))
@@ -81,7 +84,9 @@ def test_spark_reads_beside_a_writer(spark: SparkSession, tmp_path: Path) -> Non
     with MessageStore.open(StoreConfig(root=root, segment_bytes=SEGMENT)) as store:
         store.append(make_request(0, body_bytes=300))
         with Writer(store) as writer:
+            deadline = time.monotonic() + WAIT_SECONDS
             while len(writer.offsets) < 500:
+                assert time.monotonic() < deadline
                 time.sleep(0.001)
             before = len(writer.offsets)
             frame = spark.read.format("orbitmq").load(str(root))
