@@ -1,7 +1,7 @@
 """The table through the brokers is the table of their store directories, row for row."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from orbitmq.testing import Broker
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.topic_config import PERM_WRITE
 from spark.table_world import Row, read_tasks, table_reader, table_rows
+
+WAIT_SECONDS = 60.0
 
 pytestmark = pytest.mark.spark
 
@@ -128,16 +130,19 @@ def test_what_is_sent_after_planning_is_not_part_of_the_table(broker: Broker) ->
     assert [row["body"] for row in rows] == [b"before"]
 
 
-def wait_for_delayed(root: Path, config: Path) -> None:
+def wait_for_delayed(broker: Broker) -> None:
     """Wait until the broker has delivered the delayed messages whose time came long ago."""
-    counts: list[int] = []
-    while len(counts) < 60:
-        counts.append(len(table_rows(path=root, config=config)))
-        # Delivery begins a second after the start.
-        if len(counts) > 4 and len(set(counts[-5:])) == 1:
-            return
-        time.sleep(0.5)
-    raise AssertionError("the store does not come to rest")
+    deadline = time.monotonic() + WAIT_SECONDS
+    with Admin(broker.namesrv) as admin:
+        while not _all_delivered(admin.broker_runtime(broker.address)):
+            assert time.monotonic() < deadline, "the store does not come to rest"
+            time.sleep(0.05)
+    broker.wait_dispatched()
+
+
+def _all_delivered(info: Mapping[str, str]) -> bool:
+    levels = [text for name, text in info.items() if name.startswith("scheduleMessageOffset_")]
+    return all(done == end for done, end in (text.split(",") for text in levels))
 
 
 @pytest.mark.feature("P2")
@@ -146,7 +151,7 @@ def test_a_store_that_java_wrote_is_the_same_through_our_broker(name: str, tmp_p
     root = golden_stores.unpack(name, tmp_path)
     config = golden_stores.GOLDEN / f"{name}.conf"
     with Broker(root, settings=golden_stores.settings(name)) as broker:
-        wait_for_delayed(root, config)
+        wait_for_delayed(broker)
         pulled = table_rows(namesrv=broker.namesrv, splitBytes="64k")
         topics = sorted({row["topic"] for row in pulled})
 

@@ -10,10 +10,15 @@ import pytest
 
 import golden_stores
 from orbitmq.client import Admin, Message, Producer
+from orbitmq.format.index_file import key_hash
 from orbitmq.spark import lookup, lookup_units
+from orbitmq.spark.lookup_index import find_keys
 from orbitmq.spark.metrics import ReadMetrics, read_metrics
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.store import MessageStore
 from orbitmq.testing import Broker
 from orbitmq.testing.broker import SMALL_STORE
+from orbitmq.testing.builders import make_request
 from spark.table_world import Row, table_rows
 
 DAMAGED = [name for name in golden_stores.torn_variants() if name.startswith(("index", "cq"))]
@@ -273,6 +278,21 @@ def test_records_that_are_in_no_index_yet_are_found(
         assert rows == table_rows(**options)
 
 
+def test_the_first_and_the_last_record_of_an_index_are_not_covered_by_it(tmp_path: Path) -> None:
+    sizes = {"index_slots": 100, "index_items": 400}
+    config = StoreConfig(root=tmp_path / "store", segment_bytes=1 << 20, **sizes)
+    with MessageStore.open(config, background=False) as store:
+        offsets = [
+            store.append(make_request(number, keys=f"k{number} l{number}")).log_offset
+            for number in range(10)
+        ]
+
+    found = find_keys(config.layout(), frozenset([key_hash("TopicTest", "k4")]), lambda _: None)
+
+    # Other keys of these two may stand elsewhere, or nowhere.
+    assert found == ([offsets[4]], [(offsets[0] + 1, offsets[-1])])
+
+
 @pytest.mark.feature("P3.options")
 def test_a_message_of_a_deleted_topic_is_found_by_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,15 +301,17 @@ def test_a_message_of_a_deleted_topic_is_found_by_its_key(
     with Broker(store) as broker, Producer(broker.namesrv, "pg") as producer:
         for number in range(400):
             topic = "Gone" if number % 100 == 50 else "Stays"
-            producer.send(Message(topic, b"x", keys=f"k{number % 50}"))
+            producer.send(Message(topic, b"x" * 3000, keys=f"k{number % 50}"))
         broker.wait_dispatched()
         with Admin(broker.namesrv) as admin:
             admin.delete_topic("Gone")
     assert not (store / "consumequeue" / "Gone").exists()
     options = {"path": store, "config": config_of(tmp_path), "keys": "k0"}
+    figures = tmp_path / "figures"
 
-    rows = table_rows(**options)
+    rows = table_rows(**options, metricsPath=figures)
     monkeypatch.setattr(lookup, "places", lambda plan, options: None)
 
+    assert read_metrics(figures).records < 100  # looked up, not scanned
     assert sum(row["topic"] == "Gone" for row in rows) == 4
     assert rows == table_rows(**options)
