@@ -18,7 +18,6 @@ from orbitmq.format.columns import Mark, ScanOptions, Stop, as_bytes_array
 from orbitmq.format.kernels import Kernels
 from orbitmq.message import Host
 
-
 INDEX_SLOTS, INDEX_ITEMS = 500, 400
 
 

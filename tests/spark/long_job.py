@@ -24,7 +24,7 @@ def main(report: Path) -> None:
             counter = progress.stage("count", TASKS * MIB)
 
             def work(_: int) -> None:
-                time.sleep(0.1)
+                time.sleep(0.1)  # sleep: a task that takes its time is what this job is for
                 counter.add(MIB, 7)
 
             numbers.foreach(work)

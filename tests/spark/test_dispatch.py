@@ -108,7 +108,7 @@ def test_clients_see_everything_through_a_broker_that_the_job_dispatches_for(
                 body = b"%d" % number
                 sent[body] = time.monotonic()
                 producer.send(Message("Orders", body, tag="A", keys=[f"key{number}"]))
-                time.sleep(0.02)
+                time.sleep(0.02)  # sleep: messages for more than one batch
             producer.send(Message("Orders", b"delayed", delay_level=1))
             wait_until(lambda: len(got) == 102)
         assert set(got) == {b"first", b"delayed", *sent}

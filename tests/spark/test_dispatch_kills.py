@@ -100,7 +100,7 @@ def test_kills_of_the_job_and_of_the_broker_lose_nothing_and_change_no_byte(tmp_
         with job_process(root, tmp_path) as job, sending(namesrv.address) as load:
             for kill in range(KILLS):
                 wait_until_it_moves(root)
-                time.sleep(chance.uniform(0.0, 1.5))
+                time.sleep(chance.uniform(0.0, 1.5))  # sleep: any moment will do
                 before = job.lines
                 job.kill(jvm_too=bool(kill % 2))
                 if kill % 3 == 1:

@@ -137,7 +137,7 @@ def kill_again_and_again(root: Path, options: dict[str, str], broker: Broker) ->
             try:
                 query.wait_running()
                 _wait_batches(root, chance.randint(0, BATCHES_MAX))
-                time.sleep(chance.uniform(0, KILL_WITHIN_S))
+                time.sleep(chance.uniform(0, KILL_WITHIN_S))  # sleep: any moment will do
             finally:
                 query.kill()
             states[_state(root / "checkpoint")] += 1

@@ -113,7 +113,7 @@ def test_timestamp_starts_with_the_first_message_stored_then_or_later(
     broker, producer, admin
 ) -> None:
     send(broker, producer, "Orders", 0, 10)
-    time.sleep(0.02)
+    time.sleep(0.02)  # sleep: the next ones get a later store time
     between = time.time_ns() // 1_000_000
     send(broker, producer, "Orders", 10, 20)
 
@@ -369,7 +369,7 @@ def test_queue_that_ends_before_what_was_read_is_an_error_when_it_stays_so(
     with open_reader(namesrv=broker.namesrv, topics="Orders") as reader:
         stream = Batches(reader, at)
         stream.next()
-        time.sleep(0.3)
+        time.sleep(0.3)  # sleep: longer than RETRY_S
         with pytest.raises(PipelineError, match="queue 0 ends at 1, but the stream has read it"):
             stream.next()
 

@@ -72,7 +72,7 @@ def _note(calls: Path, name: str, fault: str | None) -> None:
     if fault == "fail":
         raise RuntimeError("this task fails once")
     if fault is not None:
-        time.sleep(WAIT_SECONDS)
+        time.sleep(WAIT_SECONDS)  # sleep: it is there to be ended by somebody else
         raise RuntimeError(f"nobody has ended the attempt that should {fault}")
 
 
