@@ -182,6 +182,13 @@ def test_another_key_can_be_chosen(store):
     assert len(handled) == 1
 
 
+def test_a_note_in_a_file_is_on_disk_before_the_message_counts_as_handled(tmp_path):
+    with SqliteKeys(tmp_path / "keys.db") as keys:
+        (level,) = keys._connection.execute("PRAGMA synchronous").fetchone()
+
+    assert level == 2  # FULL: each commit waits for the disk
+
+
 def test_coroutine_functions(store):
     async def main():
         handled: list[str] = []
