@@ -1,16 +1,12 @@
 """RocketMQ's own store classes, run as small Java programs (sources in `java/`), and what they say.
 
 One process reads all the stores of a test run, one after the other: starting it is most of the work.
-Maven builds the programs once; a stamp over the sources tells whether that is still true, so a later
-run costs nothing and needs no network. `why_not` gives the reason when Java or Maven is missing; a test
+`maven.py` builds the programs. `why_not` gives the reason when Java or Maven is missing; a test
 that reads a store is skipped when Maven can get RocketMQ's jars from nowhere.
 """
 
 import atexit
-import fcntl
-import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -23,11 +19,12 @@ from typing import Any
 
 import pytest
 
-PROJECT = Path(__file__).with_name("java")
-TARGET = PROJECT / "target"
+from compat.maven import NoJarsError
+from compat.maven import classpath as project_classpath
+
+STORE_VERSION = "5.3.3"
 PACKAGE = "orbitmq.javastore"
 JAVA_VERSION_MIN = 11
-BUILD_SECONDS_MAX = 600
 READ_SECONDS_MAX = 120
 END_SECONDS_MAX = 20
 
@@ -37,13 +34,6 @@ OPENED_MODULES = (
     "java.base/sun.nio.ch",
     "java.base/jdk.internal.ref",
     "java.base/jdk.internal.misc",
-)
-
-# What Maven says when it cannot get something, and not when it does not like our sources.
-UNRESOLVED = re.compile(
-    r"could not (be )?resolved?|could not (find|transfer) artifact|cannot access \S+ .* in offline mode"
-    r"|unknown host|connection (refused|timed out)|was not found in|no plugin found for prefix",
-    re.IGNORECASE,
 )
 
 Row = dict[str, Any]
@@ -68,29 +58,9 @@ def why_not() -> str | None:
 needs_java = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 
 
-class NoJarsError(Exception):
-    """RocketMQ's jars are neither in Maven's local repository nor can they be fetched."""
-
-
 def classpath() -> str:
-    """Build the programs if their sources changed; return the class path to run them with.
-
-    NoJarsError: what they need cannot be had here.
-    """
-    problem = _built()
-    if problem is not None:
-        raise NoJarsError(problem)
-    return f"{TARGET / 'classes'}{os.pathsep}{(TARGET / 'classpath.txt').read_text()}"
-
-
-@cache
-def _built() -> str | None:
-    """Build the programs if need be; return why their jars cannot be had, or None. Tried once."""
-    TARGET.mkdir(exist_ok=True)
-    # Several test workers may come here at once; Maven is not made for that.
-    with (TARGET / "build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return None if _is_built() else _build()
+    """Build the programs if their sources changed; return the class path to run them with."""
+    return project_classpath("java", STORE_VERSION)
 
 
 def java_command(
@@ -218,46 +188,3 @@ def _view(rows: Iterator[Row]) -> JavaView:
                 view.errors = row["errors"]
     assert not failed, view.errors
     return view
-
-
-def _stamp() -> str:
-    digest = hashlib.sha256()
-    for path in [PROJECT / "pom.xml", *sorted((PROJECT / "src").rglob("*"))]:
-        if path.is_file():
-            digest.update(path.relative_to(PROJECT).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
-def _is_built() -> bool:
-    stamp, jars = TARGET / "stamp", TARGET / "classpath.txt"
-    if not (stamp.exists() and jars.exists()) or stamp.read_text() != _stamp():
-        return False
-    return all(Path(jar).exists() for jar in jars.read_text().split(os.pathsep))
-
-
-def _build() -> str | None:
-    """Build; return None, or what could not be fetched. AssertionError if the sources are at fault."""
-    goals = [
-        "compile",
-        "dependency:build-classpath",
-        f"-Dmdep.outputFile={TARGET / 'classpath.txt'}",
-    ]
-    # Offline first: with everything in the local repository, Maven would still ask for updates.
-    for extra in (["-o"], []):
-        command = ["mvn", "-q", "-B", *extra, *goals]
-        built = subprocess.run(
-            command,
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=BUILD_SECONDS_MAX,
-        )
-        if built.returncode == 0:
-            (TARGET / "stamp").write_text(_stamp())
-            return None
-    said = built.stdout + built.stderr
-    if UNRESOLVED.search(said):
-        errors = [line for line in said.splitlines() if UNRESOLVED.search(line)]
-        return f"Maven cannot get RocketMQ's jars (no network, not in its cache): {errors[0][:300]}"
-    raise AssertionError(f"Maven could not build {PROJECT}:\n{said[-2000:]}")

@@ -1,25 +1,49 @@
 """Class paths of Maven projects of this folder, made once and kept under `build/`.
 
 A stamp over the sources tells whether what was built is still right, so a later run costs nothing and
-needs no network. `why_not` of `java_store` gives the reason when Java or Maven is missing.
+needs no network. ORBITMQ_COMPAT_BUILD names another place than `build/compat`: a copy of the tree can use
+what was built for the tree. `why_not` of `java_store` gives the reason when Java or Maven is missing.
 """
 
 import fcntl
 import hashlib
 import os
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 HERE: Final = Path(__file__).parent
-CACHE: Final = HERE.parents[1] / "build" / "compat"
+CACHE: Final = Path(os.environ.get("ORBITMQ_COMPAT_BUILD") or HERE.parents[1] / "build" / "compat")
 BUILD_SECONDS_MAX: Final = 900
+
+# What Maven says when it cannot get something, and not when it does not like our sources.
+UNRESOLVED: Final = re.compile(
+    r"could not (be )?resolved?|could not (find|transfer) artifact|cannot access \S+ .* in offline mode"
+    r"|unknown host|connection (refused|timed out)|was not found in|no plugin found for prefix",
+    re.IGNORECASE,
+)
+
+
+class NoJarsError(AssertionError):
+    """RocketMQ's jars are neither in Maven's local repository nor can they be fetched."""
+
+
+def classpath(project: str, version: str) -> str:
+    """Compile the project against one version of RocketMQ if need be; return its class path.
+
+    NoJarsError: what it needs cannot be had here.
+    """
+    made = _made(project, version)
+    if isinstance(made, NoJarsError):
+        raise made
+    return made
 
 
 @cache
-def classpath(project: str, version: str) -> str:
-    """Compile the project against one version of RocketMQ if need be; return its class path."""
+def _made(project: str, version: str) -> str | NoJarsError:
+    """Return the class path, or why there is none: what was tried in vain is not tried again."""
     sources, target = HERE / project, CACHE / f"{project.replace('/', '-')}-{version}"
     target.mkdir(parents=True, exist_ok=True)
     # Several test workers may come here at once; Maven is not made for that.
@@ -27,7 +51,10 @@ def classpath(project: str, version: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stamp = stamp_of(sources)
         if not _is_built(target, stamp):
-            _build(sources, target, version)
+            try:
+                _build(sources, target, version)
+            except NoJarsError as error:
+                return error
             (target / "stamp").write_text(stamp)
     return f"{target / 'classes'}{os.pathsep}{(target / 'classpath.txt').read_text()}"
 
@@ -48,10 +75,10 @@ def compiled(source: Path, jars: str) -> Path:
 
 
 def stamp_of(sources: Path) -> str:
-    """Return a digest of every file below a directory."""
+    """Return a digest of every file below a directory, but for what an older version built there."""
     digest = hashlib.sha256()
     for path in sorted(sources.rglob("*")):
-        if path.is_file():
+        if path.is_file() and "target" not in path.relative_to(sources).parts:
             digest.update(path.relative_to(sources).as_posix().encode() + b"\0")
             digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -84,7 +111,11 @@ def _build(sources: Path, target: Path, version: str) -> None:
         )
         if built.returncode == 0:
             return
-    said = (built.stdout + built.stderr)[-2000:]
-    raise AssertionError(
-        f"Maven could not build {sources}; without network use -m 'not compat':\n{said}"
-    )
+    said = built.stdout + built.stderr
+    for line in said.splitlines():
+        if UNRESOLVED.search(line):
+            raise NoJarsError(
+                "Maven cannot get RocketMQ's jars (no network, not in its cache);"
+                f" without them use -m 'not compat': {line[:300]}"
+            )
+    raise AssertionError(f"Maven could not build {sources}:\n{said[-2000:]}")
