@@ -57,10 +57,15 @@ def run_live(main: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 30)
         try:
             return await main()
         finally:
-            while _clients:
-                await _clients.pop().close()
+            await close_clients()
 
     return run_async(closing, seconds=seconds)
+
+
+async def close_clients() -> None:
+    """Close every client that a test has opened."""
+    while _clients:
+        await _clients.pop().close()
 
 
 class LiveClient:

@@ -1,11 +1,13 @@
 """A stop that sends clients away first (enableShutdownGracefully)."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from async_run import until
-from live_broker import LOOPBACK, LiveClient, live_broker, run_live, send_header
+from live_broker import LOOPBACK, LiveClient, close_clients, live_broker, run_live, send_header
 from orbitmq.broker.broker import LAST_WORDS, Broker
 from orbitmq.client.message import Message
 from orbitmq.client.producer import AsyncProducer
@@ -23,6 +25,17 @@ LONG = 60  # seconds: no test waits for them
 
 def graceful(root: Path, **given: Any) -> Broker:
     return live_broker(root, **({"graceful_stop": True, "graceful_stop_seconds": LONG} | given))
+
+
+@asynccontextmanager
+async def started(broker: Broker) -> AsyncIterator[Broker]:
+    """Start a broker; stop it whatever the test does, for which its clients have to leave."""
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await close_clients()
+        await asyncio.wait_for(broker.stop(), 30)
 
 
 async def begin_stop(broker: Broker) -> "asyncio.Task[None]":
@@ -50,99 +63,94 @@ async def request(client: LiveClient, command: Command) -> Command:
 
 def test_who_understands_is_sent_away_and_who_does_not_is_served(tmp_path: Path) -> None:
     async def main() -> None:
-        broker = graceful(tmp_path)
-        await broker.start()
-        client = LiveClient(broker.address)
-        assert (await client.send("T", b"before")).code == 0
-        end = broker.context.store.max_log_offset
+        async with started(graceful(tmp_path)) as broker:
+            client = LiveClient(broker.address)
+            assert (await client.send("T", b"before")).code == 0
+            end = broker.context.store.max_log_offset
 
-        task = await begin_stop(broker)
-        away = await request(client, send_command())
-        unchanged = broker.context.store.max_log_offset
-        served = await request(client, send_command(UNDERSTOOD_AFTER))
+            task = await begin_stop(broker)
+            away = await request(client, send_command())
+            unchanged = broker.context.store.max_log_offset
+            served = await request(client, send_command(UNDERSTOOD_AFTER))
 
-        assert away.code == GO_AWAY
-        assert unchanged == end
-        assert served.code == 0
-        await client.close()
-        await asyncio.wait_for(task, 20)  # as soon as the last one has left
+            assert away.code == GO_AWAY
+            assert unchanged == end
+            assert served.code == 0
+            await client.close()
+            await asyncio.wait_for(task, 20)  # as soon as the last one has left
 
     run_live(main)
 
 
 def test_last_words_and_oneway_requests_are_heard(tmp_path: Path) -> None:
     async def main() -> None:
-        broker = graceful(tmp_path)
-        await broker.start()
-        context, client = broker.context, LiveClient(broker.address)
-        await client.heartbeat("G", "T")
-        await client.send("T", b"before")
+        async with started(graceful(tmp_path)) as broker:
+            context, client = broker.context, LiveClient(broker.address)
+            await client.heartbeat("G", "T")
+            await client.send("T", b"before")
 
-        task = await begin_stop(broker)
-        committed = await client.commit("G", "T", 1)
-        end = context.store.max_log_offset
-        connection = await client.channels.get(client.address)
-        oneway = send_command()
-        oneway.flag |= ONEWAY_FLAG
-        connection.send(oneway)
-        await until(lambda: context.store.max_log_offset > end)
+            task = await begin_stop(broker)
+            committed = await client.commit("G", "T", 1)
+            end = context.store.max_log_offset
+            connection = await client.channels.get(client.address)
+            oneway = send_command()
+            oneway.flag |= ONEWAY_FLAG
+            connection.send(oneway)
+            await until(lambda: context.store.max_log_offset > end)
 
-        assert committed.code == 0
-        assert context.offsets.get("G", "T", 0) == 1
-        assert (await client.heartbeat("G", "T")).code == GO_AWAY
-        await client.close()
-        await asyncio.wait_for(task, 20)
+            assert committed.code == 0
+            assert context.offsets.get("G", "T", 0) == 1
+            assert (await client.heartbeat("G", "T")).code == GO_AWAY
+            await client.close()
+            await asyncio.wait_for(task, 20)
 
     run_live(main)
 
 
 def test_parked_pulls_are_answered_and_not_parked_again(tmp_path: Path) -> None:
     async def main() -> None:
-        broker = graceful(tmp_path)
-        await broker.start()
-        client = LiveClient(broker.address)
-        await client.heartbeat("G", "T")
-        await client.send("T", b"first")
-        parked = asyncio.ensure_future(client.pull("G", "T", 1, suspend_ms=50_000))
-        await until(lambda: broker.context.long_poll.count == 1)
+        async with started(graceful(tmp_path)) as broker:
+            client = LiveClient(broker.address)
+            await client.heartbeat("G", "T")
+            await client.send("T", b"first")
+            parked = asyncio.ensure_future(client.pull("G", "T", 1, suspend_ms=50_000))
+            await until(lambda: broker.context.long_poll.count == 1)
 
-        task = await begin_stop(broker)
+            task = await begin_stop(broker)
 
-        assert (await parked).code == ResponseCode.PULL_NOT_FOUND
-        assert (await client.pull("G", "T", 1, suspend_ms=50_000)).code == GO_AWAY
-        await client.close()
-        await asyncio.wait_for(task, 20)
+            assert (await parked).code == ResponseCode.PULL_NOT_FOUND
+            assert (await client.pull("G", "T", 1, suspend_ms=50_000)).code == GO_AWAY
+            await client.close()
+            await asyncio.wait_for(task, 20)
 
     run_live(main)
 
 
 def test_it_waits_no_longer_than_it_was_told(tmp_path: Path) -> None:
     async def main() -> None:
-        broker = graceful(tmp_path, graceful_stop_seconds=0)
-        await broker.start()
-        client = LiveClient(broker.address)
-        await client.send("T", b"x")
+        async with started(graceful(tmp_path, graceful_stop_seconds=0)) as broker:
+            client = LiveClient(broker.address)
+            await client.send("T", b"x")
 
-        await asyncio.wait_for(broker.stop(), 20)  # the client is still there
+            await asyncio.wait_for(broker.stop(), 20)  # the client is still there
 
     run_live(main)
 
 
 def test_without_the_setting_nobody_is_sent_away(tmp_path: Path) -> None:
     async def main() -> None:
-        broker = live_broker(tmp_path)
-        await broker.start()
-        client = LiveClient(broker.address)
-        codes = [(await client.send("T", b"x")).code]
-        stop = asyncio.ensure_future(broker.stop())
-        while not stop.done():
-            try:
-                codes.append((await client.send("T", b"x")).code)
-            except WireError:  # the connection is gone
-                break
-        await stop
+        async with started(live_broker(tmp_path)) as broker:
+            client = LiveClient(broker.address)
+            codes = [(await client.send("T", b"x")).code]
+            stop = asyncio.ensure_future(broker.stop())
+            while not stop.done():
+                try:
+                    codes.append((await client.send("T", b"x")).code)
+                except WireError:  # the connection is gone
+                    break
+            await stop
 
-        assert set(codes) == {0}
+            assert set(codes) == {0}
 
     run_live(main)
 

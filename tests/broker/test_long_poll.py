@@ -1,5 +1,7 @@
 """Long polls: parking, waking and forgetting, whatever the pulls themselves do."""
 
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from broker_world import BrokerWorld, FakeConnection
@@ -33,6 +35,37 @@ def test_what_came_between_the_look_and_the_parking_is_not_missed(tmp_path: Path
         park(world, world.connect(), attempts)
         assert attempts.calls == [False]
         assert world.context.long_poll.count == 0
+
+
+class Late(deque[Iterable[int]]):
+    """What the dispatching thread tells of; it tells once more just when all seems to be looked at."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        super().__init__()
+        self._tell: Callable[[], None] | None = tell
+
+    def __bool__(self) -> bool:
+        if len(self):
+            return True
+        tell, self._tell = self._tell, None
+        if tell is not None:
+            tell()
+        return False
+
+
+def test_what_grows_while_growth_is_looked_at_is_told_again(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path) as world:
+        attempts, poll = Attempts(answer=False), world.context.long_poll
+        park(world, world.connect(), attempts)
+        world.append("T", b"x")
+        assert attempts.calls == [False]
+        number = world.store.queue_number("T", 0)
+        poll._grown = Late(lambda: poll._on_dispatched([number]))
+
+        poll._on_dispatched([number])
+        world.turn()
+
+        assert attempts.calls == [False] * 3  # for the first, and for the one that came late
 
 
 def test_a_closed_connection_takes_its_pulls_along(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_progress_is_saved_only_when_what_was_delivered_is_on_disk(tmp_path: Pat
         replay(world, client, delayed(1))
         world.store.flush()
         world.later(1_000)
-        assert schedule.changes == 0
+        assert [schedule.changes, schedule.changes] == [0, 0]  # however often it is asked
         assert schedule.snapshot()["offsetTable"] == {}
         world.store.flush()
         assert schedule.changes == 1

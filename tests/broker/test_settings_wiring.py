@@ -280,9 +280,11 @@ def registrations(root: Path, *lines: str) -> list[Command]:
     async def main() -> None:
         await namesrv.server.start(LOOPBACK, 0)
         config = from_conf(root, f"namesrvAddr={namesrv.server.address}", *lines)
-        async with Broker(config) as broker:
-            await until(lambda: broker.context.registration.registered)
-        await namesrv.server.stop(100)
+        try:
+            async with Broker(config) as broker:
+                await until(lambda: broker.context.registration.registered)
+        finally:
+            await namesrv.server.stop(100)
 
     run_live(main)
     return namesrv.told
@@ -318,10 +320,12 @@ def test_a_name_server_that_is_silent_is_given_up_in_time(tmp_path: Path) -> Non
     async def main() -> None:
         await namesrv.server.start(LOOPBACK, 0)
         given = f"namesrvAddr={namesrv.server.address}", "registerBrokerTimeoutMills=50"
-        async with Broker(from_conf(tmp_path, *given)) as broker:
-            (server,) = broker.context.registration._servers.values()
-            await until(lambda: server.failed, seconds=10)
-        await namesrv.server.stop(100)
+        try:
+            async with Broker(from_conf(tmp_path, *given)) as broker:
+                (server,) = broker.context.registration._servers.values()
+                await until(lambda: server.failed, seconds=10)
+        finally:
+            await namesrv.server.stop(100)
 
     run_live(main)
 

@@ -20,7 +20,9 @@ from message_replay import (
 from orbitmq.broker.clients import ClientConnection
 from orbitmq.broker.processors.pull import _code
 from orbitmq.message import GetStatus
+from orbitmq.units import HOUR_MS
 from orbitmq.wire.bodies.heartbeat import Subscription
+from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullAnswer, PullHeader
 from orbitmq.wire.pull_flags import PullFlag
@@ -140,7 +142,7 @@ def test_faulty_pulls_are_refused_as_recorded(tmp_path: Path) -> None:
 def test_a_broker_that_is_not_readable_answers_no_pull(tmp_path: Path) -> None:
     with MessageWorld(tmp_path) as world:
         fill(world, "A")
-        world.config.apply({"brokerPermission": "2"})
+        world.config.take(world.config.changed({"brokerPermission": "2"}))
         answer = replay(world, world.connect(), pull_command())
         assert (answer.code, answer.fields) == (16, {"forbiddenType": "1"})
 
@@ -219,27 +221,30 @@ def test_limits_of_the_store_and_of_the_request_hold(tmp_path: Path) -> None:
             assert len(list(records_of(answer.body))) == wanted
 
 
-def test_numbers_out_of_any_range_do_no_harm(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("queue_id", "code"), [(-1, 29), (0, 0), (3, 19), (4, 29)])
+def test_only_queues_of_the_topic_can_be_pulled(tmp_path: Path, queue_id: int, code: int) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        assert world.context.topics.get("Orders").read_queue_nums == 4  # type: ignore[union-attr]
+
+        assert replay(world, world.connect(), pull_command(queueId=queue_id)).code == code
+
+
+@pytest.mark.parametrize(
+    "name", ["queueOffset", "maxMsgNums", "commitOffset", "suspendTimeoutMillis", "subVersion"]
+)
+def test_numbers_out_of_any_range_do_no_harm(tmp_path: Path, name: str) -> None:
     with MessageWorld(tmp_path) as world:
         fill(world, "A")
         client = world.connect()
-        for name in (
-            "queueOffset",
-            "maxMsgNums",
-            "commitOffset",
-            "suspendTimeoutMillis",
-            "subVersion",
-        ):
-            in_range = 21 if name == "queueOffset" else 0
-            for value, code in (
-                (-(1 << 63), in_range),
-                ((1 << 63) - 1, in_range),
-                (1 << 70, 1),
-                ("", 1),
-            ):
-                answer = replay(world, client, pull_command(**{name: value}))
-                assert answer is not None
-                assert answer.code == code, (name, value)
+
+        codes = [
+            replay(world, client, pull_command(**{name: value})).code
+            for value in (-(1 << 63), (1 << 63) - 1, 1 << 70, "")
+        ]
+
+        taken = ResponseCode.PULL_OFFSET_MOVED if name == "queueOffset" else ResponseCode.SUCCESS
+        assert codes == [taken, taken, ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_ERROR]
 
 
 # --- offsets ---
@@ -287,7 +292,7 @@ def test_a_replica_is_suggested_to_those_far_behind_only_if_the_broker_says_so(
             answered(replay(world, client, pull_command(maxMsgNums=1)))[2].suggest_which_broker_id
             == 0
         )
-        world.config.apply({"slaveReadEnable": "true"})
+        world.config.take(world.config.changed({"slaveReadEnable": "true"}))
         assert (
             answered(replay(world, client, pull_command(maxMsgNums=1)))[2].suggest_which_broker_id
             == 1
@@ -310,6 +315,21 @@ def test_a_pull_waits_for_a_message_and_gets_it(tmp_path: Path) -> None:
         fill(world, "B")
         (answer,) = client.take()
         assert [record.body for record in records_of(answer.body)] == [b"B"]
+        assert world.context.long_poll.count == 0
+
+
+def test_nobody_is_parked_for_longer_than_an_hour(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        fill(world, "A")
+        request = pull_command(
+            queueOffset=1, sysFlag=int(SUSPEND), suspendTimeoutMillis=(1 << 63) - 1
+        )
+        assert world.tell(world.connect(), request) == []
+        assert world.context.long_poll.count == 1
+
+        world.clock.advance(HOUR_MS)
+        world.context.long_poll.expire()
+
         assert world.context.long_poll.count == 0
 
 

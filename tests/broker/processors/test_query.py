@@ -109,3 +109,20 @@ def test_a_message_is_found_by_its_place_and_nothing_where_none_starts(tmp_path:
             assert answer.code == 1
             assert answer.remark == f"can not find message by the offset, {offset}"
         assert replay(world, client, Command(33)).code == 1
+
+
+def test_a_record_inside_a_body_that_names_another_place_is_not_given(tmp_path: Path) -> None:
+    with MessageWorld(tmp_path) as world:
+        client = world.connect()
+        replay(world, client, send_command(body=b"real"))
+        (real,) = world.records("Orders")
+        inner = bytes(world.store.record_bytes(real.log_offset) or b"")
+        answer = replay(world, client, send_command(body=inner))
+        assert answer.code == 0
+        outer = world.records("Orders")[-1]
+        raw = bytes(world.store.record_bytes(outer.log_offset) or b"")
+        place = outer.log_offset + raw.index(inner)
+
+        asked = replay(world, client, Command(33, {"offset": str(place)}))
+
+        assert (asked.code, asked.body) == (1, b"")

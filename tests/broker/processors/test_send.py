@@ -284,7 +284,7 @@ def test_changed_settings_show_in_messages_and_answers(tmp_path: Path) -> None:
     with MessageWorld(tmp_path) as world:
         client = world.connect()
         replay(world, client, send_command())
-        world.config.apply({"regionId": 'a"%d', "traceOn": "false"})
+        world.config.take(world.config.changed({"regionId": 'a"%d', "traceOn": "false"}))
         answer = replay(world, client, send_command())
         assert (answer.fields or {})["MSG_REGION"] == 'a"%d'
         assert (answer.fields or {})["TRACE_ON"] == "false"

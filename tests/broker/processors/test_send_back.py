@@ -121,7 +121,7 @@ def test_what_cannot_be_given_back_is_refused_with_words(tmp_path: Path) -> None
         assert replay(world, client, back(0)).code == 16
         groups.put(msgspec.structs.replace(groups.get("Cid"), retry_queue_nums=0))
         assert replay(world, client, back(0)).code == 0
-        world.config.apply({"brokerPermission": "4"})
+        world.config.take(world.config.changed({"brokerPermission": "4"}))
         assert replay(world, client, back(0)).code == 16
         assert world.records("%RETRY%Cid") == []
 
