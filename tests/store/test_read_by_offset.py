@@ -16,6 +16,7 @@ from orbitmq.format.record import BLANK, BODY_AT, encode_record
 from orbitmq.message import LOOPBACK, AppendRequest, QueueType, SysFlag
 from orbitmq.store import record_finder
 from orbitmq.store.config import FlushMode, StoreConfig
+from orbitmq.store.index.key_query import TIME_MAX
 from orbitmq.store.record_finder import RecordFinder
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
@@ -162,10 +163,11 @@ def test_a_key_leads_to_records_and_not_into_bodies(tmp_path):
         place = append_forged(store)
         store.wait_dispatched()
         entry = np.zeros(1, dtype=ITEM)
-        entry[0] = (place, 1, key_hash(STOLEN, "paid"))
+        now = store.record_at(place - BODY_AT).store_ms
+        entry[0] = (place, now, key_hash(STOLEN, "paid"))
         store._parts.dispatcher.index.insert(entry, unseen=True)
 
-        assert store._parts.dispatcher.index.query(STOLEN, "paid", 9, 0, 9_999) == [place]
+        assert store._parts.dispatcher.index.query(STOLEN, "paid", 9, 0, TIME_MAX) == [place]
         assert store.query(STOLEN, "paid", exact=True) == []
         assert store.query(STOLEN, "paid") == []
 

@@ -166,6 +166,23 @@ def test_a_damaged_record_is_told_from_no_record(log):
         store.record_at(log.offsets[1])
 
 
+def test_a_record_behind_the_blank_of_a_segment_is_none(log):
+    log.append(1_000, 3)
+    stale = log.offset + 58
+    log.roll()
+    log.append(2_000, 1)
+    request = AppendRequest(topic="t", queue_id=0, body=b"old", properties=b"")
+    stored = {"log_offset": stale, "queue_offset": 9, "store_ms": 500, "store_host": STORE_HOST}
+    with log.segment(0).open("r+b") as file:
+        file.seek(stale)
+        file.write(encode_record(request, **stored))
+
+    store = OfflineStore(log.root)
+
+    assert store.record_at(stale) is None
+    assert [store.record_at(offset).log_offset for offset in log.offsets] == log.offsets
+
+
 def test_a_unit_that_points_at_another_record_is_not_believed(log):
     log.append(1_000, 3)
     queue = log.root / "consumequeue" / "t" / "0" / f"{0:020d}"
