@@ -13,7 +13,13 @@ from command import ORBITMQ
 
 EXECUTORS = Path(__file__).with_name("executors")
 SECONDS = 280.0
-MEMORY = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
+SMALL = {
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    # What a killed executor had shuffled is gone: asking it again and again only takes time.
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "100ms",
+}
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -40,7 +46,7 @@ class FaultyCommand:
         self._output = directory / "output.txt"
         told = json.dumps({"calls": str(self._calls), **(faults or {})})
         settings = {
-            **MEMORY,
+            **SMALL,
             **(conf or {}),
             "spark.python.daemon.module": "faulty_workers",
             "spark.executorEnv.PYTHONPATH": str(EXECUTORS),
@@ -61,9 +67,10 @@ class FaultyCommand:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     @property
     def said(self) -> str:

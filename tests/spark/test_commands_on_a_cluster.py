@@ -93,7 +93,8 @@ def test_a_verification_that_loses_executors_finds_the_same(
         verify.kill_executor_of("queues0-0")
         output = verify.wait(code=1)
 
-    assert {"index0-1", "log0-1", "queues0-1"} <= verify.calls
+    # What the executors had shuffled is lost with them: of queues the whole stage may be done again.
+    assert {"index0-1", "log0-1", "queues0-0"} <= verify.calls
     found = json.loads(output)["findings"]
     assert [(one["file"], one["position"], one["cause"]) for one in found] == [
         (str(one.path), one.position, one.cause) for one in wanted
