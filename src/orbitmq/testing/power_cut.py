@@ -26,6 +26,9 @@ from orbitmq.units import PAGE_BYTES
 
 SECTOR_BYTES: Final = 512
 
+Image = dict[str, bytes | None]
+"""What a disk holds, by path, directories before what is in them; None: a directory."""
+
 
 class Survival(NamedTuple):
     """How likely it is that something survives without having been synced."""
@@ -71,16 +74,20 @@ class PowerCutDisk(ForwardingDisk):
         root.mkdir(parents=True, exist_ok=True)
         self._root = root.resolve()
         self._real_sync = real_sync
-        self._can_exchange = can_exchange
+        self.can_exchange = can_exchange
         self._lock = threading.RLock()  # guards the shadow
-        self._shadow_path = shadow
         self._shadow = Shadow(self._root, shadow)
         self.sync_count = 0
 
     def power_cut(self, target: Path, seed: int = 0, survival: Survival | None = None) -> Path:
         """Write to `target` what the disk could hold if power failed now."""
         with self._lock:
-            return power_cut(self._root, self._shadow_path, target, seed, survival)
+            return write_image(self.image(seed, survival), target)
+
+    def image(self, seed: int = 0, survival: Survival | None = None) -> Image:
+        """Return what the disk could hold if power failed now."""
+        with self._lock:
+            return _image(self._shadow, seed, survival)
 
     def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> int:
         inside = self._inside(path) if create else None
@@ -126,7 +133,7 @@ class PowerCutDisk(ForwardingDisk):
                 self._shadow.note_renamed(old, new)
 
     def exchange(self, first: FilePath, second: FilePath) -> bool:
-        if not self._can_exchange:
+        if not self.can_exchange:
             return False
         one, other = self._inside(first), self._inside(second)
         with self._lock:
@@ -173,11 +180,25 @@ def power_cut(
 
     Whoever worked on `root` must have stopped. Equal seeds give equal states.
     """
-    known = Shadow(root.resolve(), shadow, frozen=True)
-    known.discover_all()
-    chance = random.Random(seed)
-    _PowerCut(known, chance, survival or Survival.by_chance(chance)).build(target)
+    return write_image(_image(Shadow(root.resolve(), shadow, frozen=True), seed, survival), target)
+
+
+def write_image(image: Image, target: Path) -> Path:
+    """Write what a disk holds to a new directory; return it."""
+    target.mkdir(parents=True)
+    for name, content in image.items():
+        path = target / name
+        if content is None:
+            path.mkdir()
+        else:
+            path.write_bytes(content)
     return target
+
+
+def _image(shadow: Shadow, seed: int, survival: Survival | None) -> Image:
+    shadow.discover_all()
+    chance = random.Random(seed)
+    return _PowerCut(shadow, chance, survival or Survival.by_chance(chance)).image()
 
 
 class _PowerCut:
@@ -189,20 +210,21 @@ class _PowerCut:
         self._survival = survival
         self._live_paths = shadow.live_paths()
 
-    def build(self, target: Path) -> None:
-        target.mkdir(parents=True)
-        self._build_directory(ROOT_ID, target)
+    def image(self) -> Image:
+        image: Image = {}
+        self._add_directory(ROOT_ID, "", image)
+        return image
 
-    def _build_directory(self, number: int, target: Path) -> None:
+    def _add_directory(self, number: int, prefix: str, image: Image) -> None:
         directory = self._shadow.directories[number]
         survived = self._how_many(len(directory.changes))
         for name, entry in sorted(directory.listing(survived).items()):
-            path = target / name
+            path = prefix + name
             if entry.is_directory:
-                path.mkdir()
-                self._build_directory(entry.id, path)
+                image[path] = None
+                self._add_directory(entry.id, f"{path}/", image)
             else:
-                path.write_bytes(self._content(entry))
+                image[path] = self._content(entry)
 
     def _how_many(self, count: int) -> int:
         odds = self._survival.names
