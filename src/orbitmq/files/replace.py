@@ -40,7 +40,7 @@ def replace_file(
     replace a good .bak. A reader then finds one of the two whole at every moment.
     """
     new = path.with_name(path.name + ".tmp")
-    disk.make_directory(path.parent)
+    make_durable_directory(disk, path.parent)
     _write_durably(disk, new, data)
     if keep_bak and worth_keeping(path):
         disk.rename(path, bak_path(path))
@@ -49,6 +49,14 @@ def replace_file(
     disk.rename(new, path)
     # The rename itself is durable only now.
     disk.sync_directory(path.parent)
+
+
+def make_durable_directory(disk: Disk, directory: Path) -> None:
+    """Make a directory if there is none; a power cut does not take it away again."""
+    missing = [path for path in (directory, *directory.parents) if not exists(path)]
+    disk.make_directory(directory)
+    for path in missing:
+        disk.sync_directory(path.parent)
 
 
 def _write_durably(disk: Disk, path: Path, data: bytes) -> None:

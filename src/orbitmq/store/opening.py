@@ -17,6 +17,7 @@ from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
 from orbitmq.files.lock import StoreLock
 from orbitmq.files.positioned import FileCache
+from orbitmq.files.replace import make_durable_directory
 from orbitmq.format import kernels as kernel_sets
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
@@ -32,7 +33,7 @@ from orbitmq.store.log.append_rules import AppendRules, TopicTypes
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import LogFlusher
 from orbitmq.store.log.segment_list import SegmentList
-from orbitmq.store.opening_marks import make_root, write_abort
+from orbitmq.store.opening_marks import write_abort
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues, trim_ext
@@ -85,7 +86,7 @@ class StoreParts:
 def open_parts(around: Surroundings) -> StoreParts:
     """Open a store's files and recover. On an error everything is closed again and the lock is free."""
     layout, disk = around.layout, around.disk
-    make_root(layout, disk)
+    make_durable_directory(disk, layout.root)
     lock = StoreLock(disk, layout.lock, abort=layout.abort).acquire()
     handover = Handover(layout.root, disk, around.clock)
     try:

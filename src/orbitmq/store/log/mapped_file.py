@@ -27,6 +27,7 @@ import numpy as np
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreError, WrongFileError
 from orbitmq.files.disk import Disk
+from orbitmq.files.replace import make_durable_directory
 from orbitmq.format.columns import Bytes
 from orbitmq.store.log.page_memory import lock_pages, populate, resident_pages, unlock_pages
 from orbitmq.units import PAGE_BYTES
@@ -73,16 +74,13 @@ class MappedFile:
                 "a file lies where the next segment belongs",
                 "Move it away, or run `orbitmq store check` on the directory.",
             )
-        is_first = not path.parent.exists()
-        disk.make_directory(path.parent)
+        make_durable_directory(disk, path.parent)
         fd = disk.open(path, create=True)
         try:
             disk.allocate(path, fd, size)
             if sync:
                 disk.sync_data(path, fd)
                 disk.sync_directory(path.parent)
-                if is_first:
-                    disk.sync_directory(path.parent.parent)
             file._fd, file._writable = fd, True
             file._mapping = disk.map(path, fd, size, writable=True)
         except StoreError:
