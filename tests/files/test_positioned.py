@@ -343,3 +343,30 @@ def test_a_cached_write_costs_little_more_than_the_call_itself(tmp_path: Path) -
 
     assert len(opened) == 2  # not there, then created
     assert os.listdir(tmp_path) == ["a"]  # noqa: PTH208
+
+
+def test_a_file_of_no_length_gets_its_own_even_if_somebody_read_it_first(
+    cache: FileCache, tmp_path: Path
+) -> None:
+    path = tmp_path / "f"
+    path.touch()  # its maker died before it had a length
+    assert cache.read(path, 0, 20) == b""
+
+    cache.write(path, 0, b"abc", file_bytes=100)
+
+    assert path.read_bytes() == b"abc".ljust(100, b"\0")
+
+
+def test_a_file_of_wrong_length_is_refused_even_if_somebody_read_it_first(
+    cache: FileCache, disk: CountingDisk, tmp_path: Path
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"short")
+    cache.read(path, 0, 20)
+
+    with pytest.raises(WrongFileError):
+        cache.write(path, 0, b"abc", file_bytes=100)
+
+    assert path.read_bytes() == b"short"
+    cache.close()
+    assert not disk.open_fds

@@ -24,10 +24,11 @@ SYNC_ONE_BY_ONE_MAX: Final = 64
 class _OpenFile:
     """One descriptor and who uses it. Guarded by the cache's lock."""
 
-    __slots__ = ("dirty", "dropped", "fd", "users")
+    __slots__ = ("dirty", "dropped", "fd", "sized", "users")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, *, sized: bool) -> None:
         self.fd = fd
+        self.sized = sized  # its length was compared with what it has to be
         self.users = 1
         self.dirty = False
         self.dropped = False
@@ -162,8 +163,21 @@ class FileCache:
             if file is not None:
                 file.users += 1
                 self._open.move_to_end(key)
-                return file
-        return self._add(key, _OpenFile(self._open_or_create(key, file_bytes)))
+        if file is None:
+            opened = self._open_or_create(key, file_bytes)
+            return self._add(key, _OpenFile(opened, sized=file_bytes is not None))
+        if file_bytes is not None and not file.sized:
+            self._check_open(key, file, file_bytes)
+        return file
+
+    def _check_open(self, key: str, file: _OpenFile, file_bytes: int) -> None:
+        """Somebody read it before: then nobody has looked at its length yet."""
+        try:
+            self._check_length(key, file.fd, file_bytes)
+        except StoreError:
+            self._release(key, file)
+            raise
+        file.sized = True
 
     def _release(self, key: str, file: _OpenFile) -> None:
         with self._lock:
@@ -212,7 +226,11 @@ class FileCache:
                 raise
             return self._create(key, file_bytes)
         if file_bytes is not None:
-            self._check_length(key, fd, file_bytes)
+            try:
+                self._check_length(key, fd, file_bytes)
+            except StoreError:
+                self._disk.close(key, fd)
+                raise
         return fd
 
     def _create(self, key: str, file_bytes: int) -> int:
@@ -237,14 +255,10 @@ class FileCache:
         found = self._disk.length(key, fd)
         if found == file_bytes:
             return
-        try:
-            if found:
-                raise WrongFileError(key, f"has {found} bytes instead of {file_bytes}", SIZE_STEP)
-            # Somebody died between creating and sizing it.
-            self._disk.truncate(key, fd, file_bytes)
-        except StoreError:
-            self._disk.close(key, fd)
-            raise
+        if found:
+            raise WrongFileError(key, f"has {found} bytes instead of {file_bytes}", SIZE_STEP)
+        # Somebody died between creating and sizing it.
+        self._disk.truncate(key, fd, file_bytes)
 
     # --- durability ---
 
