@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbitmq.files.disk import Disk
+from orbitmq.files.layout import StoreLayout
 from orbitmq.store.recovery.log_view import LogView, SegmentView
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.recovery.recovery_plan import Repair
@@ -52,6 +53,15 @@ class Mender:
                     self._disk.sync_data(segment.path, fd)
                 finally:
                     self._disk.close(segment.path, fd)
+
+    def sync_rest(self, layout: StoreLayout) -> None:
+        """Make durable what else a killed process left in the page cache: names, queues, index.
+
+        Found there they are not written again, and whoever syncs a file later does not sync its name.
+        """
+        for directory in {layout.root, *layout.commit_log_directories}:
+            if directory.exists():
+                self._disk.sync_file_system(directory)
 
     def _allocate(self, segment: SegmentView) -> None:
         fd = self._disk.open(segment.path, create=True)
