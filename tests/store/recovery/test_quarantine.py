@@ -11,6 +11,7 @@ from orbitmq.errors import StoreError, io_error
 from orbitmq.files.disk import Disk, FilePath
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.testing.fake_clock import FakeClock
+from orbitmq.testing.power_cut import NOTHING, PowerCutDisk
 
 
 @pytest.fixture
@@ -91,3 +92,46 @@ def test_an_error_of_the_disk_comes_before_anything_is_overwritten(tmp_path: Pat
 
     with pytest.raises(StoreError):
         quarantine.keep_bytes(tmp_path / "x", 0, 7, b"one", "first")
+
+
+def test_what_is_kept_survives_a_power_cut_with_its_line_in_the_journal(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    disk = PowerCutDisk(root, shadow=tmp_path / "shadow")
+    quarantine = Quarantine(root / "orbitmq.quarantine", root, disk, FakeClock())
+    disk.make_directory(root / "commitlog")
+    (root / "commitlog" / "0").write_bytes(b"whole")
+    disk.sync_file_system(root)
+
+    quarantine.keep_path(root / "commitlog" / "0", "cut-segments", "behind the end")
+    after = disk.power_cut(tmp_path / "first", survival=NOTHING) / "orbitmq.quarantine"
+    assert (after / "cut-segments/commitlog/0").read_bytes() == b"whole"
+    assert [entry["cause"] for entry in read_journal(after)] == ["behind the end"]
+
+    quarantine.keep_bytes(root / "commitlog" / "1", 0, 7, b"bytes", "damaged")
+    after = disk.power_cut(tmp_path / "second", survival=NOTHING) / "orbitmq.quarantine"
+    assert (after / "7-5.bin").read_bytes() == b"bytes"
+    assert [entry["cause"] for entry in read_journal(after)] == ["behind the end", "damaged"]
+
+
+def test_bytes_that_a_dead_process_wrote_and_did_not_sync_are_synced(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    disk = PowerCutDisk(root, shadow=tmp_path / "shadow")
+    quarantine = Quarantine(root / "orbitmq.quarantine", root, disk, FakeClock())
+    quarantine.directory.mkdir()
+    (quarantine.directory / "7-5.bin").write_bytes(b"bytes")
+
+    quarantine.keep_bytes(root / "commitlog" / "0", 0, 7, b"bytes", "damaged")
+
+    after = disk.power_cut(tmp_path / "after", survival=NOTHING) / "orbitmq.quarantine"
+    assert (after / "7-5.bin").read_bytes() == b"bytes"
+
+
+def test_a_torn_line_of_the_journal_does_not_spoil_the_next_one(
+    quarantine: Quarantine, tmp_path: Path
+) -> None:
+    quarantine.directory.mkdir()
+    (quarantine.directory / "journal.jsonl").write_bytes(b'{"cause": "to\0\0\0')
+
+    quarantine.keep_bytes(tmp_path / "x", 0, 7, b"bytes", "damaged")
+
+    assert [entry["cause"] for entry in read_journal(quarantine.directory)] == ["damaged"]

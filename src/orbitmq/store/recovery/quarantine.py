@@ -27,6 +27,7 @@ class Quarantine:
 
     def __init__(self, directory: Path, root: Path, disk: Disk, clock: Clock) -> None:
         self.directory = directory
+        self._store = directory.parent
         self._root = root
         self._disk = disk
         self._clock = clock
@@ -40,8 +41,8 @@ class Quarantine:
         if not content:
             return None
         target = self._free_name(f"{log_offset}-{len(content)}.bin", content)
-        if not target.exists():
-            self._write_new(target, content)
+        # Even if it is there: who wrote it may have died before the sync.
+        self._write_durably(target, 0, content)
         self._journal(
             source,
             target,
@@ -58,7 +59,7 @@ class Quarantine:
         target = self.group_directory(group) / self._relative(source)
         if target.exists():
             target = target.with_name(f"{target.name}.{self._clock.now_ms()}")
-        self._disk.make_directory(target.parent)
+        self._make_directory(target.parent)
         self._move(source, target)
         self._journal(source, target, cause)
         return target
@@ -103,16 +104,22 @@ class Quarantine:
             target = self.directory / f"{Path(name).stem}.{number}.bin"
         return target
 
-    def _write_new(self, target: Path, content: bytes) -> None:
-        self._disk.make_directory(self.directory)
+    def _make_directory(self, directory: Path) -> None:
+        """Make a directory of the quarantine; its name and those above it are durable then."""
+        self._disk.make_directory(directory)
+        while directory != self._store:
+            directory = directory.parent
+            self._disk.sync_directory(directory)
+
+    def _write_durably(self, target: Path, position: int, content: bytes) -> None:
+        self._make_directory(self.directory)
         fd = self._disk.open(target, create=True)
         try:
-            self._disk.write_at(target, fd, 0, content)
+            self._disk.write_at(target, fd, position, content)
             self._disk.sync_data(target, fd)
         finally:
             self._disk.close(target, fd)
         self._disk.sync_directory(self.directory)
-        self._disk.sync_directory(self.directory.parent)
 
     def _journal(self, source: Path, target: Path, cause: str, **more: Any) -> None:
         line = {
@@ -124,11 +131,8 @@ class Quarantine:
         }
         journal = self.directory / JOURNAL_NAME
         data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
-        self._disk.make_directory(self.directory)
-        fd = self._disk.open(journal, create=True)
-        try:
-            self._disk.write_at(journal, fd, self._disk.length(journal, fd), data)
-            self._disk.sync_data(journal, fd)
-        finally:
-            self._disk.close(journal, fd)
+        before = journal.read_bytes() if journal.exists() else b""
+        if before and not before.endswith(b"\n"):
+            data = b"\n" + data  # a line that a crash tore must not spoil this one
+        self._write_durably(journal, len(before), data)
         self.kept.append(target)
