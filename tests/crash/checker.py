@@ -12,21 +12,30 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from crash.workload import FLUSHED, NUMBER, OPENED, Ack, request
-from orbitmq.format.index_file import key_hash
+from crash.queue_files import (
+    by_queue,
+    index_items,
+    is_queued,
+    keys_of,
+    live_units,
+    message_count,
+    queue_offset,
+    require_index,
+    require_units,
+    sent_properties,
+)
+from crash.workload import ENDLESS, FLUSHED, NOWHERE, NUMBER, TOGETHER_MAX, Ack, request
+from orbitmq.files.disk import Disk
+from orbitmq.format.kernels import Kernels
 from orbitmq.format.record import BLANK_MAGIC, Record, decode_record
-from orbitmq.message import SysFlag
+from orbitmq.message import AppendRequest
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.check import check_store
+from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.store import MessageStore
-
-Queue = tuple[str, int]
-Item = tuple[int, int]
 
 SAMPLED_KEYS: Final = 60
 
-_UNIT: Final = struct.Struct(">qiq")
-_ITEM: Final = struct.Struct(">iqii")
 _HEAD: Final = struct.Struct(">ii")
 
 
@@ -35,25 +44,53 @@ class History:
     """What a writer was told about its messages, over all its lives."""
 
     seed: int
+    batches: bool = False
+    few: bool = False
     acked: dict[int, Ack] = field(default_factory=dict)
+    refused: set[int] = field(default_factory=set)
     flushed: int = 0
+    told: dict[int, int] = field(default_factory=dict)  # by life: the last number that it heard of
+
+    def request(self, number: int) -> AppendRequest:
+        """Return message `number`."""
+        return request(self.seed, number, batches=self.batches, few=self.few)
 
     def learn(self, acks: list[Ack]) -> int:
         """Add what one life left; return how many appends were acknowledged in it."""
-        appended = [ack for ack in acks if ack.number not in (FLUSHED, OPENED)]
-        self.acked.update((ack.number, ack) for ack in appended)
+        answered = [ack for ack in acks if ack.number >= 0]
+        stored = [ack for ack in answered if ack.log_offset != NOWHERE]
+        self.acked.update((ack.number, ack) for ack in stored)
+        self.refused.update(ack.number for ack in answered if ack.log_offset == NOWHERE)
+        for ack in answered:
+            life = ack.number // ENDLESS
+            self.told[life] = max(self.told.get(life, 0), ack.number)
         marks = [ack.log_offset for ack in acks if ack.number == FLUSHED]
         self.flushed = max([self.flushed, *marks])
-        return len(appended)
+        return len(stored)
 
-    def forget_lost(self, end: int) -> int:
-        """Drop the messages that the transient pool may lose; return how many there were."""
-        lost = [number for number, ack in self.acked.items() if ack.log_offset + ack.size > end]
+    def may_be_stored(self, number: int) -> bool:
+        """Tell whether a message can be in the log at all: what was being appended is the last."""
+        life = number // ENDLESS
+        last = self.told.get(life, life * ENDLESS - 1)
+        return number not in self.refused and number <= last + TOGETHER_MAX
+
+    def forget_lost(self, records: list[Record]) -> int:
+        """Drop acknowledged messages that were never flushed and are gone; return how many there were."""
+        there = {record.log_offset for record in records if not record.is_filler}
+        lost = [
+            number
+            for number, ack in self.acked.items()
+            if ack.log_offset not in there and ack.log_offset + ack.size > self.flushed
+        ]
         for number in lost:
-            if self.acked[number].log_offset + self.acked[number].size <= self.flushed:
-                raise AssertionError(f"message {number} was flushed and is lost")
             del self.acked[number]
         return len(lost)
+
+    def copy(self) -> "History":
+        """Return what is known now."""
+        return replace(
+            self, acked=dict(self.acked), refused=set(self.refused), told=dict(self.told)
+        )
 
 
 def check_after_crash(
@@ -63,19 +100,22 @@ def check_after_crash(
     cleaned: bool = False,
     may_lose: bool = False,
     may_fill: bool = False,
-) -> None:
+    kernels: Kernels | None = None,
+    disk: Disk | None = None,
+) -> RecoveryReport:
     """Open the store and compare it with what its writer was told; raise AssertionError if they differ.
 
-    `cleaned`: the writer deleted old segments. `may_lose`: the transient pool is in use. `may_fill`:
-    after a power cut, a record that nobody was told of can be missing between others; a filler then
-    stands in its place.
+    `cleaned`: the writer deleted old segments. `may_lose`: what was not flushed may be missing (transient
+    pool; a power cut without sync flush). `may_fill`: after a power cut, a record that is not known to be
+    on disk can be missing between others; a filler then stands in its place. With `kernels` everything
+    happens in this thread.
     """
-    with MessageStore.open(config) as store:
-        store.wait_dispatched(timeout=10)
+    with MessageStore.open(config, background=kernels is None, disk=disk) as store:
+        assert store.wait_dispatched(timeout=60)
         start, end = store.min_log_offset, store.max_log_offset
         records = read_log(config, start, end)
         if may_lose:
-            history.forget_lost(end)
+            history.forget_lost(records)
         # Only old segments may be gone, and never the last one.
         assert start == 0 or cleaned
         assert start <= max((ack.log_offset for ack in history.acked.values()), default=end)
@@ -83,12 +123,14 @@ def check_after_crash(
         _require_acknowledged(records, history, start)
         _require_queues(store, records)
         _require_keys(store, records, random.Random(end))
-    _require_units(config, records)
-    _require_index(config, records)
+        report = store.recovery_report
+    require_units(config, records)
+    require_index(config, records)
     fillers = sum(record.is_filler for record in records)
     assert may_fill or not fillers
     if (config.root / "commitlog").exists():  # else it was killed before its first append
-        _require_no_findings(config, fillers=fillers)
+        _require_no_findings(config, kernels, fillers=fillers)
+    return report
 
 
 def read_log(config: StoreConfig, start: int, end: int) -> list[Record]:
@@ -130,19 +172,20 @@ def _require_zeros(config: StoreConfig, end: int) -> None:
 
 
 def _require_content(records: list[Record], history: History) -> None:
-    """Every record is one that the writer made, whole; after a power cut too."""
-    seen: set[int] = set()
+    """Every record is one that the writer made, whole, once, in its order; after a power cut too."""
+    last = -1
     for record in records:
         if record.is_filler:
             continue
         number = int(record.property_map[NUMBER])
-        made = request(history.seed, number)
-        found = (record.topic, record.queue_id, record.body, record.properties, record.flag)
+        made = history.request(number)
+        found = (record.topic, record.queue_id, record.body, sent_properties(record), record.flag)
         wanted = (made.topic, made.queue_id, made.body, made.properties, made.flag)
         assert found == wanted, f"record at {record.log_offset}: {found} instead of {wanted}"
         assert record.born_ms == made.born_ms
-        assert number not in seen, f"message {number} is in the log twice"
-        seen.add(number)
+        assert number > last, f"message {number} is in the log behind message {last}"
+        assert history.may_be_stored(number), f"nobody can have appended message {number} yet"
+        last = number
 
 
 def _require_acknowledged(records: list[Record], history: History, start: int) -> None:
@@ -156,20 +199,8 @@ def _require_acknowledged(records: list[Record], history: History, start: int) -
             f"message {number} is damaged: {record}"
         )
         if is_queued(record):
-            assert record.queue_offset == ack.queue_offset
+            assert queue_offset(record) == ack.queue_offset
         assert record.size == ack.size
-
-
-def is_queued(record: Record) -> bool:
-    return record.sys_flag & SysFlag.TRANSACTION in (0, SysFlag.COMMIT)
-
-
-def by_queue(records: list[Record]) -> dict[Queue, list[Record]]:
-    queues: dict[Queue, list[Record]] = defaultdict(list)
-    for record in records:
-        if is_queued(record):
-            queues[record.topic, record.queue_id].append(record)
-    return queues
 
 
 def _require_queues(store: MessageStore, records: list[Record]) -> None:
@@ -177,11 +208,15 @@ def _require_queues(store: MessageStore, records: list[Record]) -> None:
     expected = by_queue(records)
     for topic, queue_id in store.queues():
         queue = expected.pop((topic, queue_id), [])
+        if not queue:
+            continue
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-        assert [record.queue_offset for record in queue] == list(range(low, high)), (
-            topic,
-            queue_id,
-        )
+        offsets = [
+            offset
+            for record in queue
+            for offset in range(queue_offset(record), queue_offset(record) + message_count(record))
+        ]
+        assert offsets == list(range(low, high)), (topic, queue_id)
         messages = [record.log_offset for record in queue if not record.is_filler]
         assert _read_queue(store, topic, queue_id) == messages
     assert not expected, f"records without a queue: {list(expected)}"
@@ -198,16 +233,8 @@ def _read_queue(store: MessageStore, topic: str, queue_id: int) -> list[int]:
     return offsets
 
 
-def keys_of(record: Record) -> list[str]:
-    """Return the keys under which a record is found, in the order of the index."""
-    if record.sys_flag & SysFlag.TRANSACTION == SysFlag.ROLLBACK:
-        return []
-    unique = [record.unique_key] if record.unique_key else []
-    return unique + record.keys
-
-
 def _require_keys(store: MessageStore, records: list[Record], chance: random.Random) -> None:
-    """A sample of the keys is found; `_require_index` compares all of them with the files."""
+    """A sample of the keys is found; `require_index` compares all of them with the files."""
     expected: dict[tuple[str, str], list[int]] = defaultdict(list)
     for record in records:
         for key in keys_of(record):
@@ -217,49 +244,8 @@ def _require_keys(store: MessageStore, records: list[Record], chance: random.Ran
         assert [decode_record(data).log_offset for data in found] == expected[topic, key]
 
 
-def _require_units(config: StoreConfig, records: list[Record]) -> None:
-    """The queue files hold what a rebuild from the log would write."""
-    for (topic, queue_id), queue in by_queue(records).items():
-        directory = config.root / "consumequeue" / topic / str(queue_id)
-        for record in queue:
-            file_no, position = divmod(record.queue_offset * 20, config.cq_file_bytes)
-            path = directory / f"{file_no * config.cq_file_bytes:020d}"
-            unit = _UNIT.unpack_from(path.read_bytes(), position)
-            assert unit == (record.log_offset, record.size, _tags_code(record)), (path, position)
-
-
-def _tags_code(record: Record) -> int:
-    from orbitmq.format.java_hash import java_hash
-
-    return java_hash(record.tags) if record.tags else 0
-
-
-def _require_index(config: StoreConfig, records: list[Record]) -> None:
-    """The index files hold each key of each record once, in the log's order."""
-    expected = [
-        (key_hash(record.topic, key), record.log_offset)
-        for record in records
-        for key in keys_of(record)
-    ]
-    start = records[0].log_offset if records else 0
-    assert [item for item in index_items(config) if item[1] >= start] == expected
-
-
-def index_items(config: StoreConfig) -> list[Item]:
-    """Return (key hash, log offset) of all index files, in order."""
-    items: list[Item] = []
-    for path in sorted((config.root / "index").glob("*")):
-        data = path.read_bytes()
-        (next_item,) = struct.unpack_from(">i", data, 36)
-        first = 40 + 4 * config.index_slots
-        for number in range(1, next_item):
-            key, log_offset, _, _ = _ITEM.unpack_from(data, first + 20 * number)
-            items.append((key, log_offset))
-    return items
-
-
-def _require_no_findings(config: StoreConfig, *, fillers: int) -> None:
-    report = check_store(config.root, broker_settings(config))
+def _require_no_findings(config: StoreConfig, kernels: Kernels | None, *, fillers: int) -> None:
+    report = check_store(config.root, broker_settings(config), kernels=kernels)
     assert report.is_sound, [str(finding) for finding in report.errors]
     assert report.fillers == fillers
     assert not report.lagging
@@ -270,6 +256,8 @@ def broker_settings(config: StoreConfig) -> dict[str, str]:
     return {
         "mappedFileSizeCommitLog": str(config.segment_bytes),
         "mappedFileSizeConsumeQueue": str(config.cq_file_bytes),
+        "mappedFileSizeConsumeQueueExt": str(config.ext_file_bytes),
+        "enableConsumeQueueExt": str(config.enable_cq_ext).lower(),
         "mapperFileSizeBatchConsumeQueue": str(config.batch_cq_file_bytes),
         "maxHashSlotNum": str(config.index_slots),
         "maxIndexNum": str(config.index_items),
@@ -280,27 +268,14 @@ def broker_settings(config: StoreConfig) -> dict[str, str]:
 def require_equal_to_rebuild(config: StoreConfig, copy: Path) -> None:
     """Build queues and index of a copy from its log alone; both stores must be the same."""
     shutil.copytree(config.root, copy)
-    for name in ("consumequeue", "index"):
+    for name in ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index"):
         shutil.rmtree(copy / name, ignore_errors=True)
     for name in ("checkpoint", "orbitmq.snapshot"):
         (copy / name).unlink(missing_ok=True)
     rebuilt = replace(config, root=copy)
     with MessageStore.open(rebuilt) as store:
-        store.wait_dispatched(timeout=10)
+        assert store.wait_dispatched(timeout=60)
         start = store.min_log_offset
-    assert _live_units(rebuilt, start) == _live_units(config, start)
+    assert live_units(rebuilt, start) == live_units(config, start)
     live = [item for item in index_items(config) if item[1] >= start]
     assert index_items(rebuilt) == live
-
-
-def _live_units(config: StoreConfig, start: int) -> dict[Queue, dict[int, tuple[int, int, int]]]:
-    """Return the units that point at or behind `start`, by queue and queue offset."""
-    units: dict[Queue, dict[int, tuple[int, int, int]]] = defaultdict(dict)
-    for path in sorted((config.root / "consumequeue").glob("*/*/*")):
-        data, first = path.read_bytes(), int(path.name) // 20
-        for number in range(len(data) // 20):
-            log_offset, size, tags_code = _UNIT.unpack_from(data, number * 20)
-            if 0 < size < 0x7FFFFFFF and log_offset >= start:
-                queue = path.parent.parent.name, int(path.parent.name)
-                units[queue][first + number] = log_offset, size, tags_code
-    return units

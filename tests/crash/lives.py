@@ -10,10 +10,11 @@ from typing import Any
 
 from crash.checker import History
 from crash.fork_server import ForkServer
-from crash.workload import Ack, read_acks
-from crash.writer import ENDLESS
+from crash.workload import ENDLESS, Ack, read_acks
 
-START_SECONDS_MAX = 20
+START_SECONDS_MAX = 120
+START_SHARE = 0.2  # of the kills: not while it writes, but while it opens and recovers
+TOLD_FIRST = 100
 ACK_BYTES = len(Ack(0, 0).packed())
 
 
@@ -29,30 +30,46 @@ def live_and_die(
     acks = root.with_name(f"acks-{life}")
     # A killed writer does not say how far it came, so the next one's numbers start far above.
     job = {"root": str(root), "seed": history.seed, "first": life * ENDLESS, "acks": str(acks)}
-    pid = server.start({**job, **options})
-    wait_for_the_moment(chance, acks, pid, most=500 if options["mode"] == "sync" else 2500)
-    with contextlib.suppress(
-        ProcessLookupError
-    ):  # it died of something else; its exit code says so
-        os.kill(pid, signal.SIGKILL)
-    code = server.wait()
+    pid = server.start({**job, **options, "batches": history.batches})
+    most = 500 if options["mode"] == "sync" else 2500
+    try:
+        wanted = wait_for_the_moment(chance, acks, pid, least=0 if life else TOLD_FIRST, most=most)
+    finally:
+        code = end(server, pid)
     assert code == -signal.SIGKILL, f"the writer ended by itself:\n{server.log.read_text()}"
-    return history.learn(list(read_acks(acks)))
+    left = list(read_acks(acks))
+    told = history.learn(left)
+    assert len(left) >= wanted, f"life {life} heard of {len(left)} appends, {wanted} were awaited"
+    return told
 
 
-def wait_for_the_moment(chance: random.Random, acks: Path, pid: int, *, most: int) -> None:
-    """Wait until a random number of appends were acknowledged, or for a moment of the start."""
-    if chance.random() < 0.2:
+def end(server: ForkServer, pid: int) -> int:
+    """Kill a writer; return its exit code, which tells if it had died of something else."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    return server.wait()
+
+
+def wait_for_the_moment(
+    chance: random.Random, acks: Path, pid: int, *, least: int, most: int
+) -> int:
+    """Wait until a random number of appends were answered, or for a moment of the start.
+
+    Returns that number. AssertionError: the writer does not get there.
+    """
+    if not least and chance.random() < START_SHARE:
         # Opening and recovering are as easily interrupted as writing.
         time.sleep(chance.uniform(0, 0.06))
-        return
-    wanted = int(most ** chance.random()) * ACK_BYTES
+        return 0
+    wanted = max(least, int(most ** chance.random()))
     deadline = time.monotonic() + START_SECONDS_MAX
-    while not acks.exists() or acks.stat().st_size < wanted:
-        if time.monotonic() > deadline or not _is_alive(pid):
-            return
+    while not acks.exists() or acks.stat().st_size < wanted * ACK_BYTES:
+        if not _is_alive(pid):
+            return 0  # its exit code says why
+        assert time.monotonic() < deadline, f"the writer did not hear of {wanted} appends in time"
         time.sleep(0.0005)
     time.sleep(chance.uniform(0, 0.004))
+    return wanted
 
 
 def _is_alive(pid: int) -> bool:

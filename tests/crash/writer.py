@@ -11,7 +11,16 @@ import time
 from pathlib import Path
 from typing import Final
 
-from crash.workload import FLUSHED, OPENED, Ack, request
+from crash.workload import (
+    ENDLESS,
+    FLUSHED,
+    NOWHERE,
+    OPENED,
+    TOGETHER_MAX,
+    Ack,
+    request,
+    write_topics,
+)
 from orbitmq.clock import SystemClock
 from orbitmq.files.disk import Disk
 from orbitmq.message import AppendResult, AppendStatus
@@ -24,16 +33,18 @@ MODES: Final = ("async", "sync", "pool")
 CLOCK_START_MS: Final = (
     time.time_ns() // 1_000_000
 )  # of the fork server: clocks of later lives go on
-ENDLESS: Final = 1_000_000
 RETENTION_MS: Final = 40  # with cleaning: old enough after this; far less than a round takes
 
 
-def config(root: Path, mode: str, *, clean: bool = False) -> StoreConfig:
+def config(root: Path, mode: str, *, clean: bool = False, ext: bool = False) -> StoreConfig:
     """Return the settings of the crash tests."""
     return StoreConfig(
         root=root,
         segment_bytes=32 * KiB,
         cq_file_bytes=800,
+        ext_file_bytes=1000,
+        batch_cq_file_bytes=920,
+        enable_cq_ext=ext,
         index_slots=64,
         index_items=120,
         message_bytes_max=16 * KiB,
@@ -83,6 +94,8 @@ def run(
     acks: str,
     *,
     clean: bool = False,
+    ext: bool = False,
+    batches: bool = False,
     count: int = ENDLESS,
     shadow: str = "",
     hurry: int = 1,
@@ -95,12 +108,14 @@ def run(
     fd = os.open(acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     chance = random.Random(f"writer {seed} {first}")
     disk = PowerCutDisk(Path(root), shadow=Path(shadow)) if shadow else Disk()
-    settings = config(Path(root), mode, clean=clean)
+    settings = config(Path(root), mode, clean=clean, ext=ext)
+    if batches:
+        write_topics(Path(root), disk)
     with MessageStore.open(settings, disk=disk, clock=HurriedClock(hurry)) as store:
         os.write(fd, Ack(OPENED, store.max_log_offset).packed())
         number = first
         while number < first + count:
-            number = _append_some(store, seed, number, chance, fd)
+            number = _append_some(store, seed, number, chance, fd, batches=batches)
             if chance.random() < 0.05:
                 os.write(fd, Ack(FLUSHED, store.flushed_offset).packed())
             if chance.random() < 0.01:
@@ -110,11 +125,11 @@ def run(
 
 
 def _append_some(
-    store: MessageStore, seed: int, number: int, chance: random.Random, fd: int
+    store: MessageStore, seed: int, number: int, chance: random.Random, fd: int, *, batches: bool
 ) -> int:
-    """Append one message or a batch, acknowledge, return the next number."""
-    size = 1 if chance.random() < 0.7 else chance.randrange(2, 40)
-    requests = [request(seed, number + i) for i in range(size)]
+    """Append one message or several, acknowledge, return the next number."""
+    size = 1 if chance.random() < 0.7 else chance.randrange(2, TOGETHER_MAX)
+    requests = [request(seed, number + i, batches=batches) for i in range(size)]
     results = [store.append(requests[0])] if size == 1 else store.append_many(requests)
     acks = [_ack(number + i, result) for i, result in enumerate(results)]
     # One write: a kill leaves all of a batch's acknowledgements or a clean part of them.
@@ -124,9 +139,7 @@ def _append_some(
 
 def _ack(number: int, result: AppendResult) -> bytes:
     if result.status is AppendStatus.OS_PAGE_CACHE_BUSY:
-        return (
-            b""  # the transient pool is small and we are in a hurry: not stored, not acknowledged
-        )
+        return Ack(number, NOWHERE).packed()  # the transient pool is small and we are in a hurry
     if result.status is not AppendStatus.PUT_OK:
         raise AssertionError(f"message {number}: {result.status.name} {result.reason}")
     return Ack(number, result.log_offset, result.queue_offset, result.size).packed()

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from crash.cut_points import CuttingDisk
 from orbitmq.errors import NoSpaceError, StoreError, WrongFileError
 from orbitmq.files.disk import Disk
 from orbitmq.files.replace import bak_path, read_whole, replace_file
 from orbitmq.testing.fake_disk import FaultyDisk, PowerCutDisk
+from orbitmq.testing.power_cut import NOTHING
 
 OLD, NEW = b"old " * 3000, b"new " * 5000
 
@@ -70,7 +72,7 @@ def test_a_failure_leaves_a_whole_file(operation: str, keep_bak: bool, tmp_path:
 @pytest.mark.parametrize("keep_bak", [False, True])
 @pytest.mark.parametrize("steps", range(12))
 def test_a_power_cut_leaves_a_whole_file(keep_bak: bool, steps: int, tmp_path: Path) -> None:
-    for seed in range(25):
+    for seed in range(8):
         work = tmp_path / str(seed)
         (work / "root").mkdir(parents=True)
         path = work / "root" / "file"
@@ -92,3 +94,29 @@ def test_a_power_cut_leaves_a_whole_file(keep_bak: bool, steps: int, tmp_path: P
         assert set(contents) <= {OLD, NEW}
         if finished:
             assert contents[0] == NEW
+
+
+def test_a_file_in_a_new_directory_survives_a_power_cut(tmp_path: Path) -> None:
+    disk = PowerCutDisk(tmp_path / "root", shadow=tmp_path / "shadow")
+
+    replace_file(disk, tmp_path / "root" / "new" / "deep" / "file", NEW)
+
+    after = disk.power_cut(tmp_path / "after", survival=NOTHING)
+    assert (after / "new" / "deep" / "file").read_bytes() == NEW
+
+
+@pytest.mark.parametrize("keep_bak", [False, True])
+def test_a_power_cut_before_any_step_leaves_a_whole_file(keep_bak: bool, tmp_path: Path) -> None:
+    path = tmp_path / "root" / "file"
+    disk = CuttingDisk(path.parent, tmp_path)
+    replace_file(disk, path, OLD, keep_bak=keep_bak)
+    disk.armed = True
+
+    replace_file(disk, path, NEW, keep_bak=keep_bak)
+    disk.keep("the end")
+
+    assert len(disk.cuts) >= 4
+    for cut in disk.cuts:
+        content = cut.image.get("file", cut.image.get("file.bak"))
+        assert content in (OLD, NEW), cut.label
+    assert disk.cuts[-1].image["file"] == NEW

@@ -1,0 +1,251 @@
+"""Every step of a store's life against power cuts; see cut_points.py."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from crash.checker import broker_settings
+from crash.cut_points import Killed, NoSyncDisk, Scene
+from crash.workload import FLUSHED, Ack, write_topics
+from orbitmq.files.disk import Disk
+from orbitmq.format.kernels import plain
+from orbitmq.store.config import FlushMode
+from orbitmq.store.offline.rebuild import rebuild_store
+from orbitmq.store.offline.repair import repair_store
+from orbitmq.store.recovery.adopt import RecoveryReport
+from orbitmq.store.recovery.quarantine import read_journal
+from orbitmq.units import HOUR_MS, SECOND_MS
+
+NEVER_MS = 1000 * HOUR_MS
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory in memory: thousands of files come and go."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
+        yield Path(directory)
+
+
+@pytest.mark.feature("F70", "X8")
+def test_an_acknowledged_message_is_there_whenever_the_power_fails(place: Path) -> None:
+    scene = Scene(place)
+    scene.disk.armed = True
+
+    with scene.open() as store:
+        scene.append(store, 10)
+        store.tick()  # the next segments are made
+        scene.append(store, 18)  # over the end of a segment
+
+    scene.check(least=60)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ext", "batches"])
+def test_queues_and_index_that_are_flushed_before_the_log_do_no_harm(
+    kind: str, place: Path
+) -> None:
+    scene = _async_scene(place, kind)
+    scene.disk.armed = True
+
+    with scene.open() as store:
+        for _ in range(3):
+            scene.append(store, 6)
+            scene.clock.advance(61 * SECOND_MS)
+            store.tick()  # dispatches, and flushes queues, index, snapshot and checkpoint: not the log
+        scene.flush_log(store)
+        scene.append(store, 2)
+
+    scene.check(least=60, may_lose=True)
+
+
+def _async_scene(place: Path, kind: str = "plain", **config: Any) -> Scene:
+    # No mixtures: where unsynced parts of a log are lost between others, more is lost than can be checked.
+    scene = Scene(
+        place,
+        mixed=0,
+        batches=kind == "batches",
+        enable_cq_ext=kind == "ext",
+        flush_mode=FlushMode.ASYNC,
+        flush_interval_ms=NEVER_MS,
+        **config,
+    )
+    if kind == "batches":
+        write_topics(scene.root, scene.disk)
+    return scene
+
+
+def test_a_store_that_was_stopped_is_trusted_after_a_power_cut(place: Path) -> None:
+    scene = Scene(place)
+    with scene.open() as store:
+        scene.append(store, 12)
+
+    def is_fast(_: Path, report: RecoveryReport) -> None:
+        assert report.clean
+        assert not report.adopted, report.why_adopted
+        assert report.records == 0
+
+    scene.check(least=1, then=is_fast)
+
+
+@pytest.mark.feature("X8")
+def test_what_a_killed_process_left_unsynced_is_synced_by_the_next_one(place: Path) -> None:
+    for step in range(1, 1000):
+        scene = Scene(place / str(step), kinds=["nothing"], mixed=0)
+        scene.disk.kill_at = step
+        with suppress(Killed):
+            _short_life(scene)
+            assert step > 40  # it was not killed: that was the last step
+            return
+        scene.kill()
+
+        store = scene.open()
+        scene.append(store, 3)
+
+        scene.kill()
+        scene.check(least=1)
+
+
+def _short_life(scene: Scene) -> None:
+    store = scene.open()
+    scene.append(store, 4)
+    store.tick()
+    scene.append(store, 10)
+    store.flush()
+    store.close()
+
+
+@pytest.mark.feature("X8")
+@pytest.mark.parametrize("kind", ["plain", "ext", "batches"])
+def test_a_power_cut_during_recovery_from_a_kill_loses_nothing(kind: str, place: Path) -> None:
+    scene = _async_scene(place, kind)
+    store = scene.open()
+    scene.append(store, 14)
+    scene.clock.advance(61 * SECOND_MS)
+    store.tick()
+    scene.append(store, 9)
+    scene.flush_log(store)
+    scene.append(store, 3)
+    scene.kill()
+    scene.disk.armed = True
+
+    store = scene.open()
+    scene.history.learn([Ack(FLUSHED, store.max_log_offset)])  # recovery syncs what it finds
+    scene.append(store, 1)
+    store.close()
+
+    scene.check(least=15, may_lose=True)
+
+
+@pytest.mark.feature("X8")
+def test_a_power_cut_while_recovery_mends_the_log_loses_nothing_else(place: Path) -> None:
+    scene = Scene(place)
+    store = scene.open()
+    scene.append(store, 24)
+    scene.kill()
+    bad = [_damage(scene, number) for number in (3, 17)]
+    scene.disk.armed = True
+
+    scene.open().close()
+
+    def is_kept(root: Path, _: RecoveryReport) -> None:
+        _require_in_quarantine(root, bad)
+
+    scene.check(least=30, then=is_kept)
+
+
+def _damage(scene: Scene, number: int) -> bytes:
+    """Destroy a message for good; return what is at its place now."""
+    ack = scene.history.acked.pop(number)
+    base = ack.log_offset - ack.log_offset % scene.config().segment_bytes
+    path = scene.root / "commitlog" / f"{base:020d}"
+    with path.open("r+b") as file:
+        file.seek(ack.log_offset - base)
+        bad = b"\xff" * 40 + file.read(ack.size)[40:]
+        file.seek(ack.log_offset - base)
+        file.write(bad)
+    scene.disk.sync_file_system(scene.root)
+    return bad
+
+
+def _require_in_quarantine(root: Path, bad: list[bytes]) -> None:
+    """What was replaced is kept, and the journal tells of it."""
+    quarantine = root / "orbitmq.quarantine"
+    journal = {entry["kept"] for entry in read_journal(quarantine)}
+    kept = [path for path in quarantine.glob("*.bin") if path.name in journal]
+    for content in bad:
+        assert any(content.rstrip(b"\0") in path.read_bytes() for path in kept)
+
+
+@pytest.mark.feature("X8")
+def test_a_power_cut_during_repair_loses_nothing_else(place: Path) -> None:
+    scene = Scene(place)
+    with scene.open() as store:
+        scene.append(store, 24)
+    bad = [_damage(scene, 5)]
+    scene.disk.armed = True
+
+    def repair(root: Path, disk: Disk) -> None:
+        settings = broker_settings(scene.config())
+        repair_store(root, settings, kernels=plain(), clock=scene.clock, disk=disk)
+
+    repair(scene.root, scene.disk)
+
+    def is_kept(root: Path, _: RecoveryReport) -> None:
+        _require_in_quarantine(root, bad)
+
+    # Who repairs and is cut short repairs again.
+    scene.check(least=30, before=lambda root: repair(root, NoSyncDisk()), then=is_kept)
+    scene.disk.forget()
+    scene.check(least=1, then=is_kept)
+
+
+@pytest.mark.feature("X8")
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_power_cut_during_a_rebuild_leaves_a_store_that_is_whole(
+    can_exchange: bool, place: Path
+) -> None:
+    scene = Scene(place)
+    scene.disk.can_exchange = can_exchange
+    with scene.open() as store:
+        scene.append(store, 24)
+    scene.disk.armed = True
+
+    rebuild_store(
+        scene.root,
+        broker_settings(scene.config()),
+        kernels=plain(),
+        clock=scene.clock,
+        disk=scene.disk,
+    )
+
+    scene.check(least=30)
+
+
+@pytest.mark.feature("X8")
+@pytest.mark.parametrize("kind", ["plain", "ext", "batches"])
+def test_a_power_cut_during_cleaning_takes_only_whole_segments(kind: str, place: Path) -> None:
+    scene = _async_scene(
+        place, kind, retention_ms=HOUR_MS, delete_pause_ms=0, queue_delete_pause_ms=0
+    )
+    scene.clock.set_now_ms(time.time_ns() // 1_000_000)  # segments have the time of their files
+    store = scene.open()
+    scene.append(store, 40)
+    scene.flush_log(store)
+    store.tick()
+    store.flush()
+    scene.clock.advance(2 * HOUR_MS)
+    scene.disk.armed = True
+
+    store.delete_expired_now()
+    assert store.min_log_offset > 0
+    scene.append(store, 2)
+    scene.flush_log(store)
+    store.flush()
+
+    scene.kill()
+    scene.check(least=20, cleaned=True, may_lose=True)
