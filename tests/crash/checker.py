@@ -121,11 +121,13 @@ def check_after_crash(
         assert start <= max((ack.log_offset for ack in history.acked.values()), default=end)
         _require_content(records, history)
         _require_acknowledged(records, history, start)
-        _require_queues(store, records)
-        _require_keys(store, records, random.Random(end))
+        require_queues(store, records)
+        if config.index_enabled:
+            _require_keys(store, records, random.Random(end))
         report = store.recovery_report
     require_units(config, records)
-    require_index(config, records)
+    if config.index_enabled:
+        require_index(config, records)
     fillers = sum(record.is_filler for record in records)
     assert may_fill or not fillers
     if (config.root / "commitlog").exists():  # else it was killed before its first append
@@ -203,14 +205,15 @@ def _require_acknowledged(records: list[Record], history: History, start: int) -
         assert record.size == ack.size
 
 
-def _require_queues(store: MessageStore, records: list[Record]) -> None:
+def require_queues(store: MessageStore, records: list[Record]) -> None:
     """Queue offsets run without a gap, and reading a queue gives its records in order."""
     expected = by_queue(records)
     for topic, queue_id in store.queues():
         queue = expected.pop((topic, queue_id), [])
-        if not queue:
-            continue
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        if not queue:
+            assert max(low, 0) == high, (topic, queue_id, low, high)
+            continue
         offsets = [
             offset
             for record in queue
@@ -259,6 +262,7 @@ def broker_settings(config: StoreConfig) -> dict[str, str]:
         "mappedFileSizeConsumeQueueExt": str(config.ext_file_bytes),
         "enableConsumeQueueExt": str(config.enable_cq_ext).lower(),
         "mapperFileSizeBatchConsumeQueue": str(config.batch_cq_file_bytes),
+        "messageIndexEnable": str(config.index_enabled).lower(),
         "maxHashSlotNum": str(config.index_slots),
         "maxIndexNum": str(config.index_items),
         "maxMessageSize": str(config.message_bytes_max),

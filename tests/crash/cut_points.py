@@ -20,7 +20,7 @@ from orbitmq.files import lock
 from orbitmq.files.disk import FilePath
 from orbitmq.format.kernels import plain
 from orbitmq.message import AppendStatus
-from orbitmq.store.config import FlushMode, StoreConfig
+from orbitmq.store.config import DispatchMode, FlushMode, StoreConfig
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.fake_clock import FakeClock
@@ -183,7 +183,7 @@ class Scene:
         self.life = -1
         self._next = 0
 
-    def config(self, root: Path | None = None) -> StoreConfig:
+    def config(self, root: Path | None = None, **given: Any) -> StoreConfig:
         sizes: dict[str, Any] = {
             "segment_bytes": 8 * KiB,
             "cq_file_bytes": 100,
@@ -196,7 +196,7 @@ class Scene:
             "clean_forced": False,
             "retention_ms": 72 * HOUR_MS,
         }
-        return StoreConfig(root=root or self.root, **(sizes | self.given))
+        return StoreConfig(root=root or self.root, **(sizes | self.given | given))
 
     def kill(self) -> None:
         """End the process that has the store open; what it had not synced is in the page cache."""
@@ -244,7 +244,7 @@ class Scene:
                 if before is not None:
                     before(root)
                 report = check_after_crash(
-                    self.config(root),
+                    self.config(root, dispatch=DispatchMode.LIVE),
                     cut.history,
                     kernels=plain(),
                     disk=NoSyncDisk(),

@@ -23,7 +23,9 @@ class ForkServer:
     def __init__(self, log: Path) -> None:
         self.log = log
         self._errors = log.open("w")
-        environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+        # In front of what there is: the tests of a copy of the sources must not start the original.
+        paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "crash.fork_server"],
             stdin=subprocess.PIPE,
@@ -77,7 +79,7 @@ def _serve() -> None:
 def _run(writer: Any, job: dict[str, Any]) -> None:
     code = 1
     try:
-        writer.run(**job)
+        getattr(writer, job.pop("act", "run"))(**job)
         code = 0
     except BaseException:
         traceback.print_exc()

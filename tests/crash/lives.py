@@ -72,6 +72,14 @@ def wait_for_the_moment(
     return wanted
 
 
+def wait_for(path: Path, pid: int) -> None:
+    """Wait until a process has written a file; return early if it dies."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while not path.exists() and _is_alive(pid):
+        assert time.monotonic() < deadline, f"{path.name} was not written in time"
+        time.sleep(0.001)
+
+
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)

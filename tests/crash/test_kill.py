@@ -5,9 +5,11 @@ ORBITMQ_CRASH_SEED chooses other messages and moments. A page cache survives the
 these runs say nothing about power cuts: see test_power_cut.py.
 """
 
+import json
 import os
 import random
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +19,14 @@ import pytest
 
 from crash.checker import History, check_after_crash, read_log, require_equal_to_rebuild
 from crash.fork_server import ForkServer
-from crash.lives import TOLD_FIRST, live_and_die
+from crash.lives import TOLD_FIRST, end, live_and_die, wait_for
 from crash.workload import NUMBER
 from crash.writer import config
+from orbitmq.format.record import decode_record
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.recovery.adopt import RecoveryReport
+from orbitmq.store.store import MessageStore
+from orbitmq.units import PAGE_BYTES
 
 pytestmark = pytest.mark.crash
 
@@ -93,6 +98,33 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(
     assert told >= TOLD_FIRST, "a writer that acknowledges nothing cannot lose anything"
     _check(kind, root, history)
     require_equal_to_rebuild(_config(kind, root), tmp_path / "rebuilt")
+
+
+@pytest.mark.feature("F60")
+def test_a_kill_loses_what_the_transient_pool_has_not_committed_and_nothing_else(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    root, told = tmp_path / "store", tmp_path / "told"
+    pid = server.start({"act": "run_uncommitted", "root": str(root), "told": str(told)})
+    try:
+        wait_for(told, pid)
+    finally:
+        code = end(server, pid)
+    assert code == -signal.SIGKILL, server.log.read_text()
+
+    seen = json.loads(told.read_text())
+    assert seen["statuses"] == ["PUT_OK"] * 4  # acknowledged, and not all of it committed
+    assert seen["dispatched"] == seen["committed"] < seen["written"]
+    assert (seen["queue_end"], seen["got"], seen["got_behind"]) == (1, 1, 0)
+    assert seen["queried"] == [1, 0, 0, 0]
+    assert seen["read"] == [True, False, False, False]
+    with MessageStore.open(config(root, "pool")) as store:
+        assert store.wait_dispatched()
+        assert store.max_log_offset == seen["committed"]
+        assert store.max_offset("T", 0) == 1
+        (record,) = store.get("T", 0, 0, 32).records
+        assert decode_record(record).body == bytes(2 * PAGE_BYTES)
+        assert not store.query("T", "k1")
 
 
 def _config(kind: Kind, root: Path) -> StoreConfig:

@@ -5,9 +5,12 @@ something: segments of a few dozen records, queue files of 40 units, index files
 background work every few milliseconds.
 """
 
+import json
 import os
 import random
+import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,16 +26,17 @@ from crash.workload import (
 )
 from orbitmq.clock import SystemClock
 from orbitmq.files.disk import Disk
-from orbitmq.message import AppendResult, AppendStatus
+from orbitmq.message import AppendRequest, AppendResult, AppendStatus
 from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.power_cut import PowerCutDisk
-from orbitmq.units import HOUR_MS, KiB
+from orbitmq.units import HOUR_MS, PAGE_BYTES, KiB
 
 MODES: Final = ("async", "sync", "pool")
 CLOCK_START_MS: Final = (
     time.time_ns() // 1_000_000
 )  # of the fork server: clocks of later lives go on
+_KEYS: Final = b"KEYS\x01k%d\x02"
 RETENTION_MS: Final = 40  # with cleaning: old enough after this; far less than a round takes
 
 
@@ -122,6 +126,41 @@ def run(
                 store.flush()
             if clean and chance.random() < 0.05:
                 store.delete_expired_now()  # the timer alone would come too late in so short a life
+
+
+def run_uncommitted(root: str, told: str) -> None:
+    """Fill the transient pool with a message that is committed and some that are not; tell, and wait."""
+    settings = replace(
+        config(Path(root), "pool"),
+        commit_interval_ms=1,
+        commit_least_pages=1,
+        commit_thorough_ms=HOUR_MS,
+        wake_commit_on_append=False,
+        flush_interval_ms=HOUR_MS,
+    )
+    store = MessageStore.open(settings)
+    large = store.append(AppendRequest("T", 0, bytes(2 * PAGE_BYTES), _KEYS % 0))
+    committed = store.max_log_offset
+    # Somebody who waited for it would have it committed: look on.
+    deadline = time.monotonic() + 60
+    while store.dispatched_offset < committed and time.monotonic() < deadline:
+        time.sleep(0.001)
+    small = [store.append(AppendRequest("T", 0, b"small", _KEYS % number)) for number in (1, 2, 3)]
+    time.sleep(0.05)  # fifty rounds of the commit thread
+    seen = {
+        "statuses": [result.status.name for result in (large, *small)],
+        "committed": committed,
+        "written": store.max_log_offset,
+        "dispatched": store.dispatched_offset,
+        "queue_end": store.max_offset("T", 0),
+        "got": len(store.get("T", 0, 0, 32).records),
+        "got_behind": len(store.get("T", 0, 1, 32).records),
+        "queried": [len(store.query("T", f"k{number}")) for number in range(4)],
+        "read": [store.record_at(result.log_offset) is not None for result in (large, *small)],
+    }
+    Path(told).with_suffix(".new").write_text(json.dumps(seen))
+    Path(told).with_suffix(".new").rename(told)
+    signal.pause()
 
 
 def _append_some(

@@ -221,7 +221,7 @@ class _Recovery:
         stale = 0
         if not self._clean:
             stale = cut_stale_units(self._dispatcher)
-            self._sync_found(start)
+            self._mender.sync_all(self._options.layout)
         self._correct_min()
         return self._report(result, start_offset=start, adopted=False, stale_units=stale)
 
@@ -311,7 +311,7 @@ class _Recovery:
                 self._dispatcher.apply(item, verify=True)
         adoption = self._dispatcher.finish_verify()
         if not self._clean:
-            self._sync_found(start)
+            self._mender.sync_all(self._options.layout)
         self._correct_min()
         return self._report(
             result, start_offset=start, adopted=True, why_adopted=reason, adoption=adoption
@@ -349,10 +349,6 @@ class _Recovery:
         if not layout.abort.exists():
             disk.close(layout.abort, disk.open(layout.abort, create=True))
             disk.sync_directory(layout.root)
-
-    def _sync_found(self, start: int) -> None:
-        self._mender.sync_from(start)
-        self._mender.sync_rest(self._options.layout)
 
     def _mend(self, repair: Repair) -> None:
         log.warning(

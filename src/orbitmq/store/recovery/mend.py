@@ -41,25 +41,13 @@ class Mender:
         self._write(repair)
         self._remove(repair.removed, repair.cause)
 
-    def sync_from(self, log_offset: int) -> None:
-        """Make the log durable from the segment of this offset on.
+    def sync_all(self, layout: StoreLayout) -> None:
+        """Make durable what a crash left in the page cache only: bytes and names, of queues and index too.
 
-        After a crash its bytes may be in the page cache only, and from now on they count as flushed.
+        From now on they count as flushed. What recovery finds as it should be it does not write again,
+        and whoever syncs a file later does not sync its name.
         """
-        for segment in self._log.segments:
-            if segment.end_offset > log_offset and segment.path.exists():
-                fd = self._disk.open(segment.path)
-                try:
-                    self._disk.sync_data(segment.path, fd)
-                finally:
-                    self._disk.close(segment.path, fd)
-
-    def sync_rest(self, layout: StoreLayout) -> None:
-        """Make durable what else a killed process left in the page cache: names, queues, index.
-
-        Found there they are not written again, and whoever syncs a file later does not sync its name.
-        """
-        for directory in {layout.root, *layout.commit_log_directories}:
+        for directory in sorted({layout.root, *layout.commit_log_directories}):
             if directory.exists():
                 self._disk.sync_file_system(directory)
 
