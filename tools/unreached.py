@@ -46,7 +46,6 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
         "format/message_id.py": {"decode_unique_id"},
         "spark/jobs/verify.py": {"findings_frame"},
         "spark/metrics.py": {"read_metrics"},
-        "store/recovery/quarantine.py": {"read_journal"},
         "testing/": {"FakeClock", "set_now_ms", "heal", "restart", "mixed_requests", "__getattr__"},
     },
     # None of these is what a test proves: tests look at state with them, or speak the protocol.
@@ -57,7 +56,6 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
         "format/kernels.py": {"twins"},
         "format/record.py": {"to_request", "decode_blank"},
         "store/log/allocate.py": {"ready_offsets"},
-        "store/queues/consume_queue.py": {"pending_bytes"},
         "wire/bodies/offsets.py": {"DelayOffsets"},
         "wire/frame.py": {"waiting_bytes"},
         "wire/header.py": {"is_response"},

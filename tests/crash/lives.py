@@ -58,7 +58,7 @@ def wait_for_the_moment(
     Returns that number. AssertionError: the writer does not get there.
     """
     if not least and chance.random() < START_SHARE:
-        # Opening and recovering are as easily interrupted as writing.
+        # sleep: opening and recovering are as easily interrupted as writing, at any moment.
         time.sleep(chance.uniform(0, 0.06))
         return 0
     wanted = max(least, int(most ** chance.random()))
@@ -68,7 +68,7 @@ def wait_for_the_moment(
             return 0  # its exit code says why
         assert time.monotonic() < deadline, f"the writer did not hear of {wanted} appends in time"
         time.sleep(0.0005)
-    time.sleep(chance.uniform(0, 0.004))
+    time.sleep(chance.uniform(0, 0.004))  # sleep: any moment will do
     return wanted
 
 

@@ -54,10 +54,10 @@ def _kill_and_restart(broker: ServerProcess, load: Load, chance: random.Random) 
     load.await_acknowledged(chance.randrange(100, 1500))
     if chance.random() < 0.5:
         load.await_handled(chance.randrange(1, 500))
-    time.sleep(chance.uniform(0, 0.01))
+    time.sleep(chance.uniform(0, 0.01))  # sleep: any moment will do
     broker.kill()
     _check_consumer_offsets(broker, load)
-    while chance.random() < 0.25:  # recovery is as easily interrupted as service
+    while chance.random() < 0.25:  # sleep: recovery is as easily interrupted as service
         broker.launch()
         time.sleep(chance.uniform(0, 1.0))
         broker.kill()

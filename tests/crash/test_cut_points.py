@@ -23,10 +23,10 @@ from orbitmq.store.config import DispatchMode, FlushMode
 from orbitmq.store.offline.rebuild import rebuild_store
 from orbitmq.store.offline.repair import repair_store
 from orbitmq.store.recovery.adopt import RecoveryReport
-from orbitmq.store.recovery.quarantine import read_journal
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.power_cut import NOTHING, write_image
 from orbitmq.units import HOUR_MS, SECOND_MS
+from quarantine_journal import read_journal
 
 NEVER_MS = 1000 * HOUR_MS
 

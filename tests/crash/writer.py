@@ -146,7 +146,7 @@ def run_uncommitted(root: str, told: str) -> None:
     while store.dispatched_offset < committed and time.monotonic() < deadline:
         time.sleep(0.001)
     small = [store.append(AppendRequest("T", 0, b"small", _KEYS % number)) for number in (1, 2, 3)]
-    time.sleep(0.05)  # fifty rounds of the commit thread
+    time.sleep(0.05)  # sleep: fifty rounds of the commit thread, which must not commit them
     seen = {
         "statuses": [result.status.name for result in (large, *small)],
         "committed": committed,

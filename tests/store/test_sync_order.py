@@ -43,10 +43,10 @@ def test_a_segment_is_on_disk_with_its_name_before_it_is_used(tmp_path):
         case.append(*[request_of(40 * 1024)] * 2)
 
         assert steps(case, *SYNCS, "allocate") == [
+            ("sync_directory", "."),  # the directory itself is new
             ("allocate", FIRST),
             ("sync_data", FIRST),
             ("sync_directory", "commitlog"),
-            ("sync_directory", "."),  # the directory itself is new
             ("allocate", SECOND),
             ("sync_data", SECOND),
             ("sync_directory", "commitlog"),

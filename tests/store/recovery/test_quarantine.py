@@ -1,9 +1,7 @@
 """What is taken out of a store is kept first."""
 
 import errno
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,16 +10,12 @@ from orbitmq.files.disk import Disk, FilePath
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.testing.power_cut import NOTHING, PowerCutDisk
+from quarantine_journal import read_journal
 
 
 @pytest.fixture
 def quarantine(tmp_path: Path) -> Quarantine:
     return Quarantine(tmp_path / "orbitmq.quarantine", tmp_path, Disk(), FakeClock())
-
-
-def read_journal(directory: Path) -> list[dict[str, Any]]:
-    text = (directory / "journal.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_bytes_are_kept_under_their_log_offset(quarantine: Quarantine, tmp_path: Path) -> None:
