@@ -142,7 +142,7 @@ def run_uncommitted(root: str, told: str) -> None:
     large = store.append(AppendRequest("T", 0, bytes(2 * PAGE_BYTES), _KEYS % 0))
     committed = store.max_log_offset
     # Somebody who waited for it would have it committed: look on.
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 20
     while store.dispatched_offset < committed and time.monotonic() < deadline:
         time.sleep(0.001)
     small = [store.append(AppendRequest("T", 0, b"small", _KEYS % number)) for number in (1, 2, 3)]
