@@ -99,5 +99,7 @@ def test_what_is_not_covered_and_what_is_together_are_everything() -> None:
     rest = uncovered(covered, 5, 55)
 
     assert rest == [(5, 10), (31, 50)]
+    assert uncovered(covered, 5, 70) == [(5, 10), (31, 50), (60, 70)]
+    assert uncovered([], 5, 55) == [(5, 55)]
     assert join([*rest, *covered]) == [(5, 60)]
     assert all(before[1] < after[0] for before, after in pairwise(join([(7, 9), (1, 3), (2, 5)])))

@@ -178,6 +178,16 @@ def test_a_task_that_began_inside_of_a_body_is_found_out(tmp_path: Path) -> None
     assert again
 
 
+@pytest.mark.feature("P5")
+def test_a_gap_is_padded_and_a_repeat_is_left_out(tmp_path: Path) -> None:
+    log = LogBuilder(segment_bytes=SEGMENT)
+    for queue_offset in (0, 1, 4, 1, 5):
+        log.append("T", 0, queue_offset=queue_offset)
+    root = write_log(log, tmp_path / "store")
+
+    require_same(root, LOG_SETTINGS, tmp_path, 300)
+
+
 def test_a_last_record_that_ends_in_many_zeros_is_part_of_the_log(tmp_path: Path) -> None:
     def record(body: bytes) -> bytes:
         request = AppendRequest("T", 0, body)
