@@ -348,6 +348,15 @@ def test_some_settings_are_not_changed_from_outside(world, key):
     assert not world.handler.config.order_message_enable
 
 
+def test_what_is_never_changed_from_outside_is_not_even_without_a_black_list():
+    world = NamesrvWorld(black_list="")
+
+    for key in ("kvConfigPath", "configBlackList", "rocketmqHome", "configStorePath"):
+        answer = world.ask(318, body=f"{key}=x\n".encode())
+        assert answer.code == ResponseCode.NO_PERMISSION, key
+    assert world.kept == {}
+
+
 def test_an_unknown_code_is_not_supported(world):
     answer = world.ask(9999)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import threading
 
 import pytest
 
@@ -224,3 +225,40 @@ def test_changed_settings_are_there_after_a_restart(tmp_path, with_file):
     assert "serverWorkerThreads=9\n" in after
     assert own.read_text().startswith("# ours\nlistenPort=0\nneedWaitForService=true\n")
     assert own.read_text().endswith("serverWorkerThreads=9\n") is with_file
+
+
+def test_a_value_is_answered_when_it_is_on_disk(tmp_path):
+    writing, go_on = threading.Event(), threading.Event()
+
+    async def main():
+        server = NameServer(config(kv_config_path=tmp_path / "kv.json"))
+        await server.start()
+        real = server.kv.save
+
+        def slow(table):
+            writing.set()
+            go_on.wait(20)
+            real(table)
+
+        server.kv.save = slow
+        channels = Channels()
+        put = asyncio.ensure_future(
+            ask(channels, server, 100, PutKv(namespace="N", key="k", value="v"))
+        )
+        await until(writing.is_set)
+        await ask(channels, server, 106)  # answered behind it, on the same connection
+
+        early = put.done()
+        go_on.set()
+        answer = await put
+
+        assert not early
+        assert answer.code == 0
+        assert "k" in (tmp_path / "kv.json").read_text()
+        await channels.close()
+        await server.stop()
+
+    try:
+        run_async(main)
+    finally:
+        go_on.set()

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import random
+import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -125,8 +126,9 @@ def test_no_answer_in_time_is_an_error_and_a_late_one_is_dropped() -> None:
     async def main() -> None:
         async with echo_server() as (server, handler):
             channels = Channels()
-            with pytest.raises(RequestTimeoutError):
-                await channels.request(server.address, Command(404), 30)
+            async with asyncio.timeout(10):
+                with pytest.raises(RequestTimeoutError):
+                    await channels.request(server.address, Command(404), 30)
             handler.open[0].send(Command(0, opaque=1, flag=1))
             answer = await channels.request(server.address, Command(1, body=b"next"), 3000)
             assert answer.body == b"next"
@@ -279,6 +281,103 @@ def test_a_peer_that_does_not_read_is_not_read_from_and_costs_bounded_memory() -
             await end(writer)
 
     run_async(main, seconds=60)
+
+
+class PausedTransport:
+    """Keeps what a connection does to its transport."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def get_extra_info(self, name: str) -> Any:
+        return None if name == "socket" else ("127.0.0.1", 50_001)
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume")
+
+
+def test_nothing_is_read_from_a_peer_until_it_reads() -> None:
+    async def main() -> None:
+        transport, connection = PausedTransport(), Connection(Echo(), NetConfig())
+        connection.connection_made(transport)  # type: ignore[arg-type]
+
+        connection.pause_writing()
+        paused = list(transport.calls)
+        connection.resume_writing()
+
+        assert paused == ["pause"]
+        assert transport.calls == ["pause", "resume"]
+
+    run_async(main)
+
+
+def test_a_peer_that_never_reads_is_given_up() -> None:
+    async def main() -> None:
+        limits = {"write_buffer_bytes": 64 * KiB, "write_buffer_bytes_max": 1 * MiB}
+        async with echo_server(**limits) as (server, handler):
+            handler.answer_bytes = 32 * MiB  # more than the kernel keeps for it
+            _, writer = await raw(server)
+            writer.write(encode_command(Command(1)))
+
+            await until(lambda: handler.closed)
+
+            await end(writer)
+
+    run_async(main)
+
+
+def test_what_was_sent_leaves_before_the_connection_is_closed() -> None:
+    async def main() -> None:
+        async with echo_server() as (server, handler):
+            reader, writer = await raw(server)
+            await until(lambda: handler.open)
+
+            handler.open[0].send(Command(40, body=b"last"))
+            handler.open[0].close()
+
+            assert (await reader.read()).endswith(b"last")
+            await end(writer)
+
+    run_async(main)
+
+
+def test_tls_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with echo_server() as (server, _):
+            reader, writer = await raw(server)
+            writer.write(GARBAGE["TLS"])
+            assert await reader.read() == b""
+            await end(writer)
+
+    with caplog.at_level(logging.INFO, "orbitmq.net"):
+        run_async(main)
+    assert "TLS is not spoken" in caplog.text
+
+
+def test_a_machine_that_does_not_answer_is_given_up_in_time() -> None:
+    async def main() -> None:
+        with ExitStack() as stack:
+            deaf = stack.enter_context(socket.socket())
+            deaf.bind(("127.0.0.1", 0))
+            deaf.listen(0)
+            for _ in range(8):  # nobody accepts: when its queue is full the next ones hear nothing
+                one = stack.enter_context(socket.socket())
+                one.setblocking(False)
+                one.connect_ex(deaf.getsockname())
+            channels = Channels(None, NetConfig(connect_timeout_ms=50))
+
+            async with asyncio.timeout(15):
+                with pytest.raises(UnreachableError, match="no connection within 50 ms"):
+                    await channels.get(f"127.0.0.1:{deaf.getsockname()[1]}")
+
+            await channels.close()
+
+    run_async(main)
 
 
 def test_a_stopped_server_sends_what_it_has_answered() -> None:
