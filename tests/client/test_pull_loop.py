@@ -71,9 +71,11 @@ class Script:
 class Run:
     """One pull loop, run until a condition holds."""
 
-    def __init__(self, script: Script, expression: str = "*", **given: Any) -> None:
+    def __init__(
+        self, script: Script, expression: str = "*", *, paused: bool = False, **given: Any
+    ) -> None:
         given.setdefault("pull_failed_wait_ms", 1)
-        self.script = script
+        self.script, self.paused = script, paused
         config = ConsumerConfig(group="demo", **given)
         offsets = RemoteOffsets("demo", script, script)
         topics = {topic: subscription(topic, expression, 7) for topic in ("Orders", "%RETRY%demo")}
@@ -85,7 +87,8 @@ class Run:
         async def main() -> None:
             self.held = ProcessQueue(queue, 0, self.script.clock)
             self.resumed = asyncio.Event()
-            self.resumed.set()
+            if not self.paused:
+                self.resumed.set()
             loop = PullLoop(
                 self.context,
                 self.held,
@@ -248,6 +251,21 @@ def test_the_limit_of_a_topic_is_shared_by_its_queues():
 
     assert len(script.asked) == 1  # 10 for two queues: 6 of them are too many for one
     assert run.held.count == 6
+
+
+def test_nothing_is_pulled_while_it_is_paused_and_all_when_it_is_resumed():
+    script = Script(found(record(0), next_offset=1))
+    seen: list[int] = []
+
+    def resume_after_some_turns(run: Run) -> bool:
+        seen.append(len(script.asked))
+        if len(seen) == 5:
+            run.resumed.set()
+        return len(script.asked) == 2
+
+    Run(script, paused=True).until(resume_after_some_turns)
+
+    assert seen[:5] == [0] * 5
 
 
 def test_an_orderly_queue_is_not_pulled_without_its_lock():
