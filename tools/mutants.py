@@ -20,6 +20,7 @@ import argparse
 import ast
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -137,7 +138,7 @@ class Copy:
         """Return pytest's exit code and its output; a run that hangs is ended and counts as failed."""
         with tempfile.TemporaryFile("w+") as output:
             process = self._process = subprocess.Popen(
-                [sys.executable, *PYTEST, *arguments],
+                [sys.executable, *PYTEST, f"--basetemp={self.path}-tmp", *arguments],
                 cwd=self.path,
                 env={**os.environ, "PYTHONPATH": str(self.path / "src"), **environment},
                 stdin=subprocess.DEVNULL,
@@ -181,6 +182,12 @@ def forget_bytecode(file: Path) -> None:
     """Remove what Python compiled: it compares seconds and sizes, and a fault may differ in neither."""
     for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
         compiled.unlink()
+
+
+def noticed_by(output: str) -> str:
+    """Return the first test that failed: whether it is the right one, a reader sees."""
+    failed = re.search(r"^(?:FAILED|ERROR) (?:\S*/)?(\S+)", output, re.MULTILINE)
+    return failed[1] if failed else "the run did not end"
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -244,7 +251,9 @@ class Runner:
             verdict, output = copy.judge(mutant)
             self.verdicts[mutant] = verdict
             with self._printing:
-                print(f"{verdict.value:8}  {time.monotonic() - began:5.1f} s  {mutant}", flush=True)
+                by = f"  ({noticed_by(output)})" if verdict is Verdict.KILLED else ""
+                seconds = time.monotonic() - began
+                print(f"{verdict.value:8}  {seconds:5.1f} s  {mutant}{by}", flush=True)
                 if verdict is not Verdict.KILLED:
                     print(f"{' ' * 19}{mutant.file}: {', '.join(mutant.tests)}")
                 if verdict is Verdict.INVALID:

@@ -48,7 +48,7 @@ def test_a_noticed_fault_is_killed_and_the_tree_is_left_alone(tree):
     result = run(tree)
 
     assert result.returncode == 0, result.stdout
-    assert "killed" in result.stdout
+    assert "things: the border is outside  (test_thing.py::test_border)" in result.stdout
     assert "1 faults: 1 killed, 0 survived, 0 invalid" in result.stdout
     assert (tree / "src" / "thing.py").read_text() == SOURCE
 
