@@ -231,34 +231,29 @@ def test_a_value_is_answered_when_it_is_on_disk(tmp_path):
     writing, go_on = threading.Event(), threading.Event()
 
     async def main():
-        server = NameServer(config(kv_config_path=tmp_path / "kv.json"))
+        server, channels = NameServer(config(kv_config_path=tmp_path / "kv.json")), Channels()
         await server.start()
-        real = server.kv.save
+        save = server.kv.save
 
         def slow(table):
             writing.set()
             go_on.wait(20)
-            real(table)
+            save(table)
 
         server.kv.save = slow
-        channels = Channels()
-        put = asyncio.ensure_future(
-            ask(channels, server, 100, PutKv(namespace="N", key="k", value="v"))
-        )
-        await until(writing.is_set)
-        await ask(channels, server, 106)  # answered behind it, on the same connection
+        try:
+            header = PutKv(namespace="N", key="k", value="v")
+            put = asyncio.ensure_future(ask(channels, server, 100, header))
+            await until(writing.is_set)
+            await ask(channels, server, 106)  # answered behind it, on the same connection
+            early = put.done()
+            go_on.set()
+            answer = await put
+        finally:
+            go_on.set()
+            await channels.close()
+            await server.stop()
+        return early, answer.code
 
-        early = put.done()
-        go_on.set()
-        answer = await put
-
-        assert not early
-        assert answer.code == 0
-        assert "k" in (tmp_path / "kv.json").read_text()
-        await channels.close()
-        await server.stop()
-
-    try:
-        run_async(main)
-    finally:
-        go_on.set()
+    assert run_async(main) == (False, 0)
+    assert '"k"' in (tmp_path / "kv.json").read_text()
