@@ -10,6 +10,7 @@ import pytest
 from admin_world import AdminWorld
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.store.config import Role
+from orbitmq.testing.builders import make_request
 from orbitmq.units import HOUR_MS, MINUTE_MS
 from orbitmq.wire.codes import RequestCode
 
@@ -119,7 +120,7 @@ def test_free_buffers_of_the_pool_are_counted(tmp_path: Path) -> None:
     pool = {"transient_pool": True, "transient_pool_size": 3}
     with AdminWorld(tmp_path, store=pool) as world:
         before = figures(world)["remainTransientStoreBufferNumbs"]
-        world.append("T", b"x")
+        world.store.append_nowait(make_request(0))
 
         assert before == "3"
         assert figures(world)["remainTransientStoreBufferNumbs"] == "2"

@@ -1,16 +1,13 @@
 """BatchCQ topics of ours with RocketMQ's Java client: a batch is one record, and its messages arrive."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from compat import scenarios
-from compat.client_kinds import java_client, our_client
-from compat.client_program import ClientProgram, Row
+from compat.client_kinds import Clients
+from compat.client_program import Client, Row
 from compat.clusters import KINDS, Cluster, Clusters
-from compat.java_cluster import JAVA_VERSION
 from compat.java_store import needs_java
 from compat.server_process import UPDATE_AND_CREATE_TOPIC, ask, await_route
 
@@ -22,13 +19,6 @@ COUNT = 40  # four batches of ten
 @pytest.fixture(scope="module", params=KINDS)
 def cluster(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
     return clusters.get(request.param)
-
-
-@pytest.fixture(scope="module")
-def program(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientProgram]:
-    directory = tmp_path_factory.mktemp("batches")
-    with java_client(directory, cluster.namesrv, version=JAVA_VERSION, binary=False) as running:
-        yield running
 
 
 def batch_topic(cluster: Cluster) -> str:
@@ -51,15 +41,15 @@ def batch_topic(cluster: Cluster) -> str:
 
 
 def test_batches_have_one_id_each_and_all_their_messages_arrive(
-    cluster: Cluster, program: ClientProgram, tmp_path: Path
+    cluster: Cluster, clients: Clients
 ) -> None:
+    java = clients.get("java-new-json", cluster.namesrv)
+    ours = clients.get("ours-json", cluster.namesrv)
     topic = batch_topic(cluster)
 
-    sent = program.send(topic=topic, count=COUNT, mode="batch", body="m-", key="k")
-    sent += program.send(topic=topic, count=3, body="single-")
-    got = received(program, topic)
-    with our_client(tmp_path, cluster.namesrv) as ours:
-        got_by_ours = received(ours, topic)
+    sent = java.send(topic=topic, count=COUNT, mode="batch", body="m-", key="k")
+    sent += java.send(topic=topic, count=3, body="single-")
+    got, got_by_ours = received(java, topic), received(ours, topic)
 
     batches = Counter(row["offset_id"] for row in sent)
     assert sorted(batches.values()) == [1, 1, 1, 10, 10, 10, 10]
@@ -74,8 +64,8 @@ def test_batches_have_one_id_each_and_all_their_messages_arrive(
         assert offsets == set(range(len(offsets)))
 
 
-def received(program: ClientProgram, topic: str) -> list[Row]:
-    consumer = program.subscribe(topic=topic, group=scenarios.fresh("batch-group"))
+def received(client: Client, topic: str) -> list[Row]:
+    consumer = client.subscribe(topic=topic, group=scenarios.fresh("batch-group"))
     consumer.wait("got", COUNT + 3)
     got = consumer.leave()
     assert len(got) == COUNT + 3

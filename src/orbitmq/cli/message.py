@@ -120,8 +120,8 @@ def tail(
         try:
             while count is None or shown < count:
                 for message in consumer.poll(timeout=1.0):
+                    shown += 1  # before it is seen: Ctrl-C may follow at once
                     _print_one(message, output)
-                    shown += 1
                     if shown == count:
                         break
         except KeyboardInterrupt:
