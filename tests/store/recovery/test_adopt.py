@@ -13,6 +13,7 @@ from orbitmq.format.cq_unit import UNIT
 from orbitmq.format.record import STORE_MS_AT, decode_record
 from orbitmq.message import AppendRequest, QueueType
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.queues import consume_queue
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.recovery.recovery_plan import RepairKind
 from orbitmq.store.store import MessageStore
@@ -507,9 +508,12 @@ def test_ext_units_behind_the_end_of_a_real_broker_s_store_go_with_their_records
     assert ext_files(root) == before
 
 
-def test_what_adoption_enters_anew_is_not_cut_with_the_stale_units(tmp_path: Path) -> None:
+def test_what_adoption_enters_anew_is_not_cut_with_the_stale_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_queue, "VERIFY_BYTES", 20)  # compared in several pieces
     with MessageStore.open(ext_config(tmp_path / "s"), background=False) as store:
-        fill(store, 100)
+        fill(store, 400)
         checkpointed(store)
         root = killed(store, tmp_path)
     (root / "orbitmq.snapshot").unlink()

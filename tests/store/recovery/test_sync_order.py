@@ -173,9 +173,10 @@ def test_after_a_crash_the_log_is_synced_before_a_checkpoint_calls_it_flushed(
     assert EVERYTHING in disk.calls[: disk.calls.index(CHECKPOINTED)]
 
 
-def test_cut_queue_files_are_on_disk_before_the_snapshot(killed) -> None:
+@pytest.mark.parametrize("kept", [30, 32], ids=["cut", "cut and written"])
+def test_cut_queue_files_are_on_disk_before_the_snapshot(killed, kept: int) -> None:
     root, places = killed
-    overwrite(root, places[32], bytes(SEGMENT - places[32]))
+    overwrite(root, places[kept], bytes(SEGMENT - places[kept]))
 
     disk = recovered(root)
 
