@@ -50,6 +50,8 @@ PYTEST = (
     *("--hypothesis-seed=0", "--tb=line", f"--timeout={SECONDS_PER_TEST}"),
 )
 
+FAILED = re.compile(r"^(?:FAILED|ERROR) (?:\S*/)?(\S+)", re.MULTILINE)
+
 
 class WrongListError(Exception):
     """A list does not fit the code: what is wrong, and where."""
@@ -149,7 +151,7 @@ class Copy:
             try:
                 code = process.wait(seconds)
             except subprocess.TimeoutExpired:
-                code = 1
+                code = -signal.SIGKILL
             finally:
                 end_group(process)
             output.seek(0)
@@ -163,7 +165,9 @@ class Copy:
             )
         if code == 0:
             return Verdict.SURVIVED, output
-        return (Verdict.KILLED if code == 1 or code < 0 else Verdict.INVALID), output
+        # Exit code 1 without a failed test is trouble of the machine, not a proof.
+        noticed = code < 0 or (code == 1 and FAILED.search(output) is not None)
+        return (Verdict.KILLED if noticed else Verdict.INVALID), output
 
     @contextmanager
     def _planted(self, mutant: Mutant) -> Iterator[None]:
@@ -186,7 +190,7 @@ def forget_bytecode(file: Path) -> None:
 
 def noticed_by(output: str) -> str:
     """Return the first test that failed: whether it is the right one, a reader sees."""
-    failed = re.search(r"^(?:FAILED|ERROR) (?:\S*/)?(\S+)", output, re.MULTILINE)
+    failed = FAILED.search(output)
     return failed[1] if failed else "the run did not end"
 
 
