@@ -264,7 +264,9 @@ def test_file_is_beneath_environment_and_flags(
 ) -> None:
     file = tmp_path / "config" / "orbitmq.properties"
     file.parent.mkdir()
-    file.write_text("traceOn=false\nregionId=kept\nlongPollingEnable=false\n")
+    file.write_text(
+        "traceOn=false\nregionId=kept\nlongPollingEnable=false\nautoCreateTopicEnable=false\n"
+    )
     monkeypatch.setenv("ORBITMQ_REGION_ID", "of the environment")
     flags = {"storePathRootDir": tmp_path, "brokerIP1": "10.0.0.1", "longPollingEnable": True}
 
@@ -284,8 +286,10 @@ def test_file_is_beneath_environment_and_flags(
     }
     own = tmp_path / "broker.conf"
     own.write_text("traceOn=true\n")
-    assert BrokerConfig.load(own, flags).kept_file == own
-    assert BrokerConfig.load(own, flags).trace_on
+    with_file = BrokerConfig.load(own, flags)
+    assert with_file.kept_file == own
+    assert with_file.trace_on
+    assert (config.auto_create_topic, with_file.auto_create_topic) == (False, True)
 
 
 # Through a restart
