@@ -193,15 +193,24 @@ def test_nothing_but_deleted_records_is_message_was_removing(tmp_path: Path) -> 
         (1 << 30, 300 * KiB, 10, 1),  # the first is always returned
     ],
 )
+@pytest.mark.parametrize("long_way", [False, True])
 def test_one_answer_has_limits_by_count_and_bytes_in_memory_and_on_disk(
-    tmp_path: Path, memory_bytes: int, body_bytes: int, max_count: int, expected: int
+    tmp_path: Path,
+    memory_bytes: int,
+    body_bytes: int,
+    max_count: int,
+    expected: int,
+    long_way: bool,
 ) -> None:
+    class All(TagFilter):
+        """Any filter that is not exactly one by tags is read by the long way."""
+
     limits = ReadLimits(memory_bytes=memory_bytes)
     count = 40 if body_bytes < 100 * KiB else 3
     # The newest record is in memory whatever the limit; a reader of old ones is not near it.
     world, _ = _world(tmp_path, count, body_bytes=body_bytes, segment_bytes=1 << 22, limits=limits)
 
-    result = world.reader.get("T", 0, 0, max_count)
+    result = world.reader.get("T", 0, 0, max_count, filter=All() if long_way else None)
 
     assert len(result.records) == expected
     assert result.next_offset == expected
