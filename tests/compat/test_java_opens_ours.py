@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from compat.java_store import Row, needs_java, read_store
+from compat.message_kinds import single_messages
 from compat.our_store import (
     Written,
     append_every_kind,
@@ -29,6 +30,7 @@ from golden_stores import damage, settings, torn_variant, unpack
 from orbitmq.format.properties import decode_properties
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
+from orbitmq.testing.fake_clock import FakeClock
 
 pytestmark = [pytest.mark.compat, needs_java]
 
@@ -107,6 +109,25 @@ def test_java_recovers_a_store_of_ours_whose_writer_was_killed(
 
     require_consistent(view, index_may_repeat=True)
     _require_acknowledged(view.records, history)
+
+
+@pytest.mark.feature("X2.ours-to-java")
+def test_java_finds_the_keys_of_an_index_file_that_was_not_full_at_the_kill(tmp_path: Path) -> None:
+    config, written, clock = small_config(tmp_path / "store"), Written(), FakeClock()
+    with MessageStore.open(config, clock=clock, background=False) as store:
+        for request_ in single_messages(400, seed=3):
+            clock.advance(1000)  # RocketMQ goes back three seconds before what the checkpoint says
+            written.add(config, request_, store.append(request_))
+            store.tick()
+        store.flush()
+        killed = shutil.copytree(config.root, tmp_path / "killed")
+    assert (killed / "abort").exists()
+    assert len(list((killed / "index").iterdir())) > 1
+
+    view = read_store(killed, broker_settings(config), shutdown=False)
+
+    require_everything_written(view, written)
+    require_consistent(view, index_may_repeat=True)
 
 
 @pytest.mark.feature("X2.ours-to-java")

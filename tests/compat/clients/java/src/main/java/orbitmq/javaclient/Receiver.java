@@ -28,6 +28,8 @@ final class Receiver {
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(4);
         consumer.setPersistConsumerOffsetInterval(1000);
+        // It saves its offsets when it leaves, and would not wait for listeners that are about to return.
+        consumer.setAwaitTerminationMillisWhenShutdown(3000);
         // A heartbeat that meets a rebalance is left out; until the next one the broker refuses the pulls.
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setMaxReconsumeTimes(words.number("times", -1));
