@@ -85,6 +85,7 @@ public final class StoreReader {
             Map<String, String> settings = OpenStore.settings(words, 1);
             boolean shutdown = !"false".equals(settings.remove("shutdown"));
             OpenStore opened = new OpenStore(Path.of(words[0]), settings);
+            opened.store.getDispatcherList().addFirst(new IndexNames(opened.config.getMaxIndexNum()));
             new StoreReader(opened, rows).tellAll(shutdown);
         } catch (Throwable error) {
             error.printStackTrace();
