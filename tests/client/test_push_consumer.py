@@ -179,6 +179,19 @@ def test_what_a_killed_process_had_not_committed_comes_again_to_another_member(t
     run_async(main, seconds=60)
 
 
+def test_offsets_are_stored_at_the_interval_that_is_set(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders")
+            async with consumer(world, "demo", Seen(), persist_interval_ms=1234) as member:
+                jobs = member._inner._context.core._jobs
+                (persist,) = [job for job in jobs if job._name.startswith("persist")]
+
+                assert persist._period_ms == 1234
+
+    run_async(main)
+
+
 class Minutes:
     """Two members of a group, and time by the broker's clock: seconds pass as the test says."""
 

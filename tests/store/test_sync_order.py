@@ -28,6 +28,7 @@ def steps(case: ConfStore, *operations: str) -> list[tuple[str, str]]:
 
 
 def test_a_store_is_marked_as_open_before_its_log_begins(tmp_path):
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)  # its own name needs no sync
     with ConfStore(tmp_path) as case:
         case.append(make_request(0))
 
