@@ -73,7 +73,7 @@ test-crash: $(READY) ## 1 000 kills and 200 power cuts (long)
 	ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
 
 mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (an hour)
-	$(BIN)/python tools/mutants.py
+	ORBITMQ_COMPAT_BUILD=$(CURDIR)/build/compat $(BIN)/python tools/mutants.py
 
 $(RESULTS): $(READY)
 	-$(PYTEST) -q -n $(WORKERS) --dist worksteal -m 'feature and $(QUICK)'
@@ -93,5 +93,5 @@ bench: $(READY) ## the store's figures, beside the Java store's where Java is th
 	$(BIN)/python bench/bench_store.py
 
 clean: ## remove what the recipes made
-	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info tests/compat/java/target
+	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

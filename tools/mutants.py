@@ -211,7 +211,9 @@ class Runner:
 
     def run(self, mutants: Sequence[Mutant]) -> int:
         began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="orbitmq-mutants-") as folder:
+        with tempfile.TemporaryDirectory(
+            prefix="orbitmq-mutants-", ignore_cleanup_errors=True
+        ) as folder:
             copies = [Copy(self.root, Path(folder, str(n))) for n in range(self.workers)]
             with ThreadPoolExecutor(self.workers) as pool:
                 try:

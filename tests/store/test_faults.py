@@ -137,6 +137,19 @@ def test_a_segment_whose_end_cannot_be_written_stops_the_appends_and_leaves_no_s
         assert case.append(request_of(40 * 1024))[0].log_offset == 64 * 1024
 
 
+def test_of_a_batch_that_could_not_be_written_nothing_is_acknowledged(tmp_path):
+    case = ConfStore(tmp_path, {"flushDiskType": "SYNC_FLUSH"})
+    case.append(request_of(200))
+    case.disk.fail("write_at", "*/commitlog/00000000000000000000")
+
+    results = case.store.append_many([request_of(200) for _ in range(3)])
+
+    assert [result.status for result in results] == [AppendStatus.SERVICE_NOT_AVAILABLE] * 3
+    assert all("could not be written" in result.reason for result in results)
+    with pytest.raises(StoreFailedError):
+        case.store.close()
+
+
 def test_a_failed_sync_in_a_background_thread_is_noticed_by_the_next_append(tmp_path):
     config = make_config(
         tmp_path, segment_bytes=64 * 1024 * 1024, flush_interval_ms=10, flush_least_pages=0
