@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,17 @@ def test_a_list_that_does_not_fit_is_refused(tree, find, put, tests, words):
 
     assert result.returncode == 2
     assert words in result.stdout
+
+
+def test_every_folder_of_the_product_has_planted_faults():
+    root = RUNNER.parents[1]
+    entries = [
+        entry
+        for path in (root / "tests" / "mutants").glob("*.toml")
+        for entry in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
+    ]
+    folders = {Path(entry["file"]).parts[2] for entry in entries}
+    packages = {path.parent.name for path in (root / "src" / "orbitmq").glob("*/__init__.py")}
+
+    assert len(entries) >= 120
+    assert packages - folders == set()
