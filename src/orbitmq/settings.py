@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -99,6 +99,23 @@ def load_settings(
 def read_settings(file: Path) -> Settings:
     """Return the settings of one file, and of the environment."""
     return load_settings(file)
+
+
+def change_notices(
+    changes: Mapping[str, str], live: Set[str], stronger: Mapping[str, str]
+) -> list[str]:
+    """Return what whoever changes settings of a running server should know, in sentences.
+
+    `live` are the keys that it follows at once, `stronger` those that flags or the environment set.
+    """
+    told = []
+    if idle := sorted(changes.keys() - live):
+        told.append(f"{', '.join(idle)}: kept, without effect here")
+    told += [
+        f"{key}: kept, but at the next start the {stronger[key]} wins"
+        for key in sorted(changes.keys() & stronger.keys())
+    ]
+    return told
 
 
 def parse_properties(text: str) -> Iterator[tuple[int, str, str]]:

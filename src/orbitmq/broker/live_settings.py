@@ -20,7 +20,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.refusal import Refusal
 from orbitmq.errors import ConfigError
 from orbitmq.net.config import NET_KEYS
-from orbitmq.settings import OTHER_KEYS, OWN_KEYS, STORE_KEYS, close_key
+from orbitmq.settings import OTHER_KEYS, OWN_KEYS, STORE_KEYS, change_notices, close_key
 from orbitmq.store import config as store_config
 from orbitmq.wire.codes import ResponseCode
 
@@ -185,11 +185,4 @@ def _bad_value(error: ConfigError) -> Refusal:
 
 
 def _notice(config: BrokerConfig, changes: Mapping[str, str]) -> str | None:
-    told = []
-    if idle := sorted(changes.keys() - LIVE_KEYS):
-        told.append(f"{', '.join(idle)}: kept, without effect here")
-    told += [
-        f"{key}: kept, but at the next start the {config.stronger[key]} wins"
-        for key in sorted(changes.keys() & config.stronger.keys())
-    ]
-    return "; ".join(told) or None
+    return "; ".join(change_notices(changes, LIVE_KEYS, config.stronger)) or None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from orbitmq.errors import ConfigError
 from orbitmq.namesrv.config import FIXED_KEYS, KNOWN_KEYS, LIVE_KEYS, NamesrvConfig
-from orbitmq.settings import close_key
+from orbitmq.settings import change_notices, close_key
 from orbitmq.wire.codes import ResponseCode
 
 _NOTHING = "Nothing was changed."
@@ -54,13 +54,7 @@ def _refused(remark: str, code: int = ResponseCode.NO_PERMISSION) -> Change:
 
 
 def _notice(config: NamesrvConfig, changes: Mapping[str, str]) -> str | None:
-    told = []
-    if idle := sorted(changes.keys() - LIVE_KEYS):
-        told.append(f"{', '.join(idle)}: kept, without effect here")
-    told += [
-        f"{key}: kept, but at the next start the {config.stronger[key]} wins"
-        for key in sorted(changes.keys() & config.stronger.keys())
-    ]
+    told = change_notices(changes, LIVE_KEYS, config.stronger)
     if changes and config.kept_file is None:
         told.append("this name server has no file to keep it in: it ends with the process")
     return "; ".join(told) or None
