@@ -18,8 +18,8 @@ import spark_queries
 import spark_watch
 from harness import Row, key
 from orbitmq.format.kernels import compiled
-from orbitmq.spark.jobs.rebuild import rebuild
-from orbitmq.spark.session import make_session
+from orbitmq.spark.jobs.rebuild.job import rebuild
+from orbitmq.spark.start.session import make_session
 from orbitmq.store.offline.rebuild import rebuild_store
 from spark_log import Log, require
 

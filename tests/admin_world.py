@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from broker_world import BrokerWorld, FakeConnection
-from orbitmq.broker.clients import ClientConnection
 from orbitmq.broker.processors.connections import ConnectionsProcessor
 from orbitmq.broker.processors.groups_admin import GroupsAdminProcessor
 from orbitmq.broker.processors.progress import ProgressProcessor
 from orbitmq.broker.processors.reset import ResetProcessor
 from orbitmq.broker.processors.runtime import RuntimeProcessor
 from orbitmq.broker.processors.topics_admin import TopicsAdminProcessor
+from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.wire.bodies.heartbeat import Subscription
 from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.command import Command

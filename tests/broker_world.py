@@ -13,18 +13,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.consumer_offsets import ConsumerOffsets
-from orbitmq.broker.consumers import ConsumerTable
 from orbitmq.broker.context import BrokerContext
-from orbitmq.broker.groups import GroupTable
-from orbitmq.broker.long_poll import LongPoll
-from orbitmq.broker.producers import ProducerTable
-from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.delivery.long_poll import LongPoll
+from orbitmq.broker.delivery.schedule import Schedule
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.router import BrokerHandler, Processor, Router
-from orbitmq.broker.schedule import Schedule
 from orbitmq.broker.statistics import BrokerStatistics
-from orbitmq.broker.topics import TopicTable
+from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
+from orbitmq.broker.tables.consumers import ConsumerTable
+from orbitmq.broker.tables.groups import GroupTable
+from orbitmq.broker.tables.producers import ProducerTable
+from orbitmq.broker.tables.queue_locks import QueueLocks
+from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.message import AppendRequest, AppendResult, Host
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore

@@ -17,9 +17,9 @@ from typing import Any
 from async_run import until
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.client.consumer import AsyncConsumer
-from orbitmq.client.message import Message, ReceivedMessage
-from orbitmq.client.producer import AsyncProducer
+from orbitmq.client.consumer.consumer import AsyncConsumer
+from orbitmq.client.core.message import Message, ReceivedMessage
+from orbitmq.client.producer.producer import AsyncProducer
 from orbitmq.clock import Clock
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer

@@ -21,15 +21,15 @@ from orbitmq.message import LOOPBACK, AppendRequest, Property, QueueType, SysFla
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import AdoptionReport, Chunk, Dispatcher
 from orbitmq.store.dispatch_service import DispatchService
-from orbitmq.store.index.index_files import IndexFiles
+from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.index.key_query import KeyQuery
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
-from orbitmq.store.queues.queue_load import load_queue
-from orbitmq.store.queues.queue_names import QueueNames
-from orbitmq.store.read import QueueReader
-from orbitmq.store.record_finder import RecordFinder
+from orbitmq.store.queues.load import load_queue
+from orbitmq.store.queues.names import QueueNames
+from orbitmq.store.reads.read import QueueReader
+from orbitmq.store.reads.record_finder import RecordFinder
 
 BATCH_TOPIC = "BatchT"
 

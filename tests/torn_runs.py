@@ -13,10 +13,10 @@ from golden_stores import Row, damage, settings, torn_results, torn_variant, tor
 from orbitmq.format.kernels import plain
 from orbitmq.format.record import Record, decode_record
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.offline.check import CheckReport, check_store
-from orbitmq.store.offline.check_facts import index_headers
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import CheckReport, check_store
+from orbitmq.store.verify.facts import index_headers
 
 
 @dataclass(frozen=True)

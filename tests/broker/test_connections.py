@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from admin_world import AdminWorld
-from orbitmq.broker.clients import ClientConnection
+from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 
 

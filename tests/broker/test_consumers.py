@@ -3,9 +3,9 @@
 import pytest
 
 from broker_world import FakeConnection
-from orbitmq.broker.clients import ClientConnection
-from orbitmq.broker.consumers import ConsumerTable, with_codes
-from orbitmq.broker.producers import ProducerTable
+from orbitmq.broker.tables.clients import ClientConnection
+from orbitmq.broker.tables.consumers import ConsumerTable, with_codes
+from orbitmq.broker.tables.producers import ProducerTable
 from orbitmq.wire.bodies.heartbeat import Subscription
 
 

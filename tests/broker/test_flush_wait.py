@@ -6,7 +6,7 @@ import pytest
 
 from async_run import until
 from broker_world import BrokerWorld
-from orbitmq.broker.flush_wait import FlushWait
+from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.errors import StoreFailedError
 from orbitmq.message import AppendRequest, AppendStatus
 

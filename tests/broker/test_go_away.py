@@ -9,8 +9,8 @@ from typing import Any
 from async_run import until
 from live_broker import LOOPBACK, LiveClient, close_clients, live_broker, run_live, send_header
 from orbitmq.broker.broker import LAST_WORDS, Broker
-from orbitmq.client.message import Message
-from orbitmq.client.producer import AsyncProducer
+from orbitmq.client.core.message import Message
+from orbitmq.client.producer.producer import AsyncProducer
 from orbitmq.errors import WireError
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer

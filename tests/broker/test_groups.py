@@ -6,8 +6,8 @@ import pytest
 
 from golden_stores import unpack
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.groups import GroupTable, group_name_problem
-from orbitmq.broker.state_text import StateText, plain
+from orbitmq.broker.tables.groups import GroupTable, group_name_problem
+from orbitmq.broker.tables.state_text import StateText, plain
 from orbitmq.errors import StateFileError
 from orbitmq.files.state_file import parse_state, read_state
 from orbitmq.store.config import StoreConfig

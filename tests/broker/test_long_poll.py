@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from broker_world import BrokerWorld, FakeConnection
-from orbitmq.broker.long_poll import Parked
+from orbitmq.broker.delivery.long_poll import Parked
 
 
 class Attempts:

@@ -1,6 +1,6 @@
 """Locks of queues for orderly consumers."""
 
-from orbitmq.broker.queue_locks import QueueLocks
+from orbitmq.broker.tables.queue_locks import QueueLocks
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 

@@ -14,7 +14,7 @@ from orbitmq.broker import registration as module
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.registration import Registration
-from orbitmq.broker.topics import TopicTable
+from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
 from orbitmq.net.connection import Connection

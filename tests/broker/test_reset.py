@@ -8,7 +8,7 @@ import pytest
 
 from admin_world import AdminWorld
 from broker_world import FakeConnection
-from orbitmq.broker.long_poll import Parked
+from orbitmq.broker.delivery.long_poll import Parked
 from orbitmq.errors import RequestTimeoutError, UnreachableError
 from orbitmq.format.message_id import encode_offset_id
 from orbitmq.format.record import decode_record

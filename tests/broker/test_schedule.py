@@ -7,8 +7,8 @@ import pytest
 from async_run import until
 from broker_world import BrokerWorld
 from message_replay import MessageWorld, replay, send_command
-from orbitmq.broker.schedule import DELAY_FILE, Schedule
-from orbitmq.broker.state_files import StateFiles
+from orbitmq.broker.delivery.schedule import DELAY_FILE, Schedule
+from orbitmq.broker.tables.state_files import StateFiles
 from orbitmq.errors import StateFileError
 from orbitmq.message import SCHEDULE_TOPIC, AppendRequest, AppendResult, AppendStatus, Host
 

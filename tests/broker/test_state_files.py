@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from async_run import run_async, until
-from orbitmq.broker.consumer_offsets import ConsumerOffsets
-from orbitmq.broker.state_files import StateFiles
+from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
+from orbitmq.broker.tables.state_files import StateFiles
 from orbitmq.errors import StateFileError, StoreIOError
 from orbitmq.files.state_file import read_state
 from orbitmq.testing.fake_clock import FakeClock
@@ -79,7 +79,7 @@ def test_a_failed_write_is_tried_again(tmp_path: Path, monkeypatch: pytest.Monke
         files.add("consumerOffset.json", table, at_once=True)
         table.commit("G", "T", 0, 5)
         with monkeypatch.context() as broken:
-            broken.setattr("orbitmq.broker.state_files.write_state", refuse)
+            broken.setattr("orbitmq.broker.tables.state_files.write_state", refuse)
             await files.save()
             files.changed()
             assert files._pending is not None

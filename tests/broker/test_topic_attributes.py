@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbitmq.broker.topic_attributes import (
+from orbitmq.broker.tables.topic_attributes import (
     AttributeChangeError,
     changed_attributes,
     parse_changes,

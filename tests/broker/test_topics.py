@@ -6,8 +6,8 @@ import pytest
 
 from golden_stores import unpack
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.state_text import StateText, plain
-from orbitmq.broker.topics import TopicTable
+from orbitmq.broker.tables.state_text import StateText, plain
+from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.errors import StateFileError
 from orbitmq.files.state_file import parse_state, read_state
 from orbitmq.message import AppendRequest, QueueType

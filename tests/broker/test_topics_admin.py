@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from admin_world import AdminWorld
-from orbitmq.broker.long_poll import Parked
+from orbitmq.broker.delivery.long_poll import Parked
 from orbitmq.wire.bodies.topic_config import TopicConfig, TopicConfigList
 from orbitmq.wire.codes import RequestCode, ResponseCode
 

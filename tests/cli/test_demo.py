@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from command import run
-from orbitmq.cli import demo_load as load
-from orbitmq.cli.demo_pipeline import PipelineDemo, derived_files
-from orbitmq.cli.demo_report import Report, Timer
+from orbitmq.cli.demo import load
+from orbitmq.cli.demo.pipeline import PipelineDemo, derived_files
+from orbitmq.cli.demo.report import Report, Timer
 
 
 @pytest.mark.spark

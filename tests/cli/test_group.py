@@ -86,7 +86,7 @@ def test_a_member_that_does_not_tell_its_queues_does_not_hide_the_progress(
     def refuse(self, group, client_id):
         raise ResponseError(1, "not today")
 
-    monkeypatch.setattr("orbitmq.client.admin_groups.GroupAdmin.running_info", refuse)
+    monkeypatch.setattr("orbitmq.client.admin.groups.GroupAdmin.running_info", refuse)
     with Consumer(cluster.namesrv, group, topic):
         result = cluster.command("group", "progress", group, "--output", "json")
 

@@ -11,7 +11,7 @@ from consumer_world import Seen, broker_config, consumer_world, until
 from fake_cluster import FakeCluster, refuse
 from orbitmq.broker.broker import Broker
 from orbitmq.client import Admin, AsyncAdmin, AsyncConsumer, Message
-from orbitmq.client.admin_base import is_system_group, is_system_topic
+from orbitmq.client.admin.base import is_system_group, is_system_topic
 from orbitmq.errors import (
     ClientClosedError,
     ClientError,

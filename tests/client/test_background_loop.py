@@ -5,7 +5,12 @@ import threading
 
 import pytest
 
-from orbitmq.client.background_loop import BackgroundLoop, SharedLoop, acquire_loop, release_loop
+from orbitmq.client.sync.background_loop import (
+    BackgroundLoop,
+    SharedLoop,
+    acquire_loop,
+    release_loop,
+)
 from orbitmq.errors import ClientClosedError
 
 

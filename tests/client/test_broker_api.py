@@ -6,8 +6,8 @@ import pytest
 
 from async_run import run_async
 from consumer_world import consumer_world
-from orbitmq.client.broker_api import PullStatus
-from orbitmq.client.message import Message
+from orbitmq.client.core.broker_api import PullStatus
+from orbitmq.client.core.message import Message
 from orbitmq.errors import FieldError, ResponseError
 from orbitmq.message import Boundary
 from orbitmq.wire.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription

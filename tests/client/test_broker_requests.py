@@ -3,7 +3,7 @@
 from async_run import run_async
 from client.test_core import FakeConsumer, config
 from fake_cluster import FakeCluster
-from orbitmq.client.core import ClientCore
+from orbitmq.client.core.core import ClientCore
 from orbitmq.format.record import encode_record
 from orbitmq.message import LOOPBACK, AppendRequest
 from orbitmq.wire.bodies.message_queue import MessageQueue

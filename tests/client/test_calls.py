@@ -4,8 +4,8 @@ import pytest
 
 from async_run import run_async
 from fake_cluster import FakeBroker, refuse, silent
-from orbitmq.client.calls import Calls
-from orbitmq.client.config import ClientConfig
+from orbitmq.client.core.calls import Calls
+from orbitmq.client.core.config import ClientConfig
 from orbitmq.errors import RequestTimeoutError, ResponseError, UnreachableError
 from orbitmq.net.channels import Channels
 from orbitmq.wire.codes import RequestCode, ResponseCode

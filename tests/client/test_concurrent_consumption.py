@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from async_run import run_async, until
-from orbitmq.client.concurrent_consumption import ConcurrentConsumption
-from orbitmq.client.consume_rates import ConsumeRates
-from orbitmq.client.consumer_config import ConsumerConfig
-from orbitmq.client.handling import Outcome
-from orbitmq.client.message import ReceivedMessage
-from orbitmq.client.process_queue import ProcessQueue
+from orbitmq.client.consumer.concurrent_consumption import ConcurrentConsumption
+from orbitmq.client.consumer.config import ConsumerConfig
+from orbitmq.client.consumer.consume_rates import ConsumeRates
+from orbitmq.client.consumer.handling import Outcome
+from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.core.message import ReceivedMessage
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
@@ -89,7 +89,7 @@ def test_a_queue_that_was_handed_over_is_another_members_matter():
 
 
 def test_what_nobody_took_back_stays_held_and_is_handled_again(monkeypatch):
-    monkeypatch.setattr("orbitmq.client.concurrent_consumption.TRY_AGAIN_MS", 1)
+    monkeypatch.setattr("orbitmq.client.consumer.concurrent_consumption.TRY_AGAIN_MS", 1)
 
     async def test(world):
         world.may_end.set()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbitmq.client.config import (
+from orbitmq.client.core.config import (
     ClientConfig,
     config_of,
     local_ip,

@@ -1,6 +1,6 @@
 """Rates of a consumer by topic."""
 
-from orbitmq.client.consume_rates import ConsumeRates
+from orbitmq.client.consumer.consume_rates import ConsumeRates
 
 
 def test_rates_are_those_of_the_last_samples():

@@ -7,7 +7,7 @@ import pytest
 
 from async_run import run_async
 from consumer_world import Seen, consumer_world, names, until
-from orbitmq.client.consumer import AsyncConsumer
+from orbitmq.client.consumer.consumer import AsyncConsumer
 from orbitmq.errors import ClientClosedError, ClientError
 
 

@@ -7,8 +7,7 @@ import pytest
 from async_run import run_async
 from consumer_world import Seen, consumer_world, until
 from golden_frames import frames
-from orbitmq.client.consumer import AsyncConsumer
-from orbitmq.client.pull_consumer import AsyncPullConsumer
+from orbitmq.client import AsyncConsumer, AsyncPullConsumer
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 

@@ -4,8 +4,8 @@ import pytest
 
 from async_run import run_async
 from consumer_world import Seen, consumer_world, names, until
-from orbitmq.client.admin import AsyncAdmin
-from orbitmq.client.consumer import AsyncConsumer
+from orbitmq.client.admin.admin import AsyncAdmin
+from orbitmq.client.consumer.consumer import AsyncConsumer
 from orbitmq.wire.bodies.running_info import DirectConsumeResult
 from orbitmq.wire.codes import RequestCode
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.client.consumer_config import ConsumerConfig, Model, StartFrom
-from orbitmq.client.consumer_settings import consumer_settings, parse_start, parse_topics
-from orbitmq.client.subscription import sql
+from orbitmq.client.consumer.config import ConsumerConfig, Model, StartFrom
+from orbitmq.client.consumer.settings import consumer_settings, parse_start, parse_topics
+from orbitmq.client.consumer.subscription import sql
 from orbitmq.errors import ConfigError, InvalidMessageError
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from async_run import run_async, until
 from fake_cluster import FakeCluster, hang_up
-from orbitmq.client.config import ClientConfig
-from orbitmq.client.core import ClientCore
-from orbitmq.client.message import Message, ReceivedMessage
-from orbitmq.client.producer import AsyncProducer
+from orbitmq.client.core.config import ClientConfig
+from orbitmq.client.core.core import ClientCore
+from orbitmq.client.core.message import Message, ReceivedMessage
+from orbitmq.client.producer.producer import AsyncProducer
 from orbitmq.errors import ClientError
 from orbitmq.wire.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from orbitmq.wire.bodies.running_info import ConsumerRunningInfo, DirectConsumeResult

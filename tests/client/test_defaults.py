@@ -3,12 +3,12 @@
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from orbitmq.client.config import ClientConfig
-from orbitmq.client.consumer_config import ConsumerConfig, Model, StartFrom
-from orbitmq.client.core import _FIRST_HEARTBEAT_MS, _FIRST_ROUTES_MS
-from orbitmq.client.idempotence import MemoryKeys, SqliteKeys
-from orbitmq.client.pull_consumer import AsyncPullConsumer
-from orbitmq.client.rebalance import Average
+from orbitmq.client.consumer.config import ConsumerConfig, Model, StartFrom
+from orbitmq.client.consumer.idempotence import MemoryKeys, SqliteKeys
+from orbitmq.client.consumer.pull_consumer import AsyncPullConsumer
+from orbitmq.client.consumer.rebalance import Average
+from orbitmq.client.core.config import ClientConfig
+from orbitmq.client.core.core import _FIRST_HEARTBEAT_MS, _FIRST_ROUTES_MS
 from orbitmq.format.compression import Compression
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.command import Encoding

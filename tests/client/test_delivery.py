@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from async_run import run_async
-from orbitmq.client.delivery import Deliveries, Delivery, settle_left
-from orbitmq.client.message import ReceivedMessage
-from orbitmq.client.process_queue import ProcessQueue
+from orbitmq.client.consumer.delivery import Deliveries, Delivery, settle_left
+from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.core.message import ReceivedMessage
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from orbitmq.client.faults import BrokerFaults, QueueChooser, avoid_ms, queue_by_key
-from orbitmq.client.route_cache import PublishRoute
+from orbitmq.client.core.route_cache import PublishRoute
+from orbitmq.client.producer.faults import BrokerFaults, QueueChooser, avoid_ms, queue_by_key
 from orbitmq.format.java_hash import java_hash
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue

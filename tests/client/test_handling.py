@@ -4,8 +4,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from async_run import run_async
-from orbitmq.client.handling import DEAD_LETTERS, RetryLater, make_handler
-from orbitmq.client.message import ReceivedMessage
+from orbitmq.client.consumer.handling import DEAD_LETTERS, RetryLater, make_handler
+from orbitmq.client.core.message import ReceivedMessage
 
 
 def message(number: int = 0) -> ReceivedMessage:

@@ -17,9 +17,9 @@ from orbitmq.client import (
     Message,
     SqliteKeys,
 )
-from orbitmq.client.idempotence import KeyState, KeyStore, business_key
-from orbitmq.client.message import ReceivedMessage
-from orbitmq.client.sending import Sending
+from orbitmq.client.consumer.idempotence import KeyState, KeyStore, business_key
+from orbitmq.client.core.message import ReceivedMessage
+from orbitmq.client.producer.sending import Sending
 from orbitmq.errors import InProgressError, RequestTimeoutError
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.units import MINUTE_MS

@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError, Future, as_completed, wait
 
 import pytest
 
-from orbitmq.client.light_future import LightFuture
+from orbitmq.client.sync.light_future import LightFuture
 
 
 def later(action, *arguments) -> threading.Thread:

@@ -1,6 +1,6 @@
 """Those who wait for the same thing keep their order."""
 
-from orbitmq.client.lines import Lines
+from orbitmq.client.producer.lines import Lines
 
 
 def test_nobody_waits_so_nobody_is_joined() -> None:

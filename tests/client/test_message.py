@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from golden_frames import frames
-from orbitmq.client.message import decode_messages
+from orbitmq.client.core.message import decode_messages
 from orbitmq.errors import FormatError
 from orbitmq.format.client_batch import ClientMessage, encode_client_batch
 from orbitmq.format.record import encode_record

@@ -2,9 +2,9 @@
 
 import pytest
 
-from orbitmq.client.message import Message
-from orbitmq.client.name_rules import RESERVED_PROPERTIES, require_group, require_message
-from orbitmq.client.send_request import encode_texts
+from orbitmq.client.core.message import Message
+from orbitmq.client.core.name_rules import RESERVED_PROPERTIES, require_group, require_message
+from orbitmq.client.producer.send_request import encode_texts
 from orbitmq.errors import InvalidMessageError
 
 BYTES_MAX = 100

@@ -5,9 +5,9 @@ import pytest
 from async_run import run_async
 from fake_cluster import FakeNamesrv, refuse
 from golden_frames import frames
-from orbitmq.client.calls import Calls
-from orbitmq.client.config import ClientConfig
-from orbitmq.client.namesrv_api import NamesrvApi
+from orbitmq.client.core.calls import Calls
+from orbitmq.client.core.config import ClientConfig
+from orbitmq.client.core.namesrv_api import NamesrvApi
 from orbitmq.errors import ResponseError, UnreachableError
 from orbitmq.net.channels import Channels
 from orbitmq.wire.bodies.route import TopicRoute

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from async_run import run_async
-from orbitmq.client.offset_store import (
+from orbitmq.client.consumer.offset_store import (
     NO_OFFSET,
     LocalOffsets,
     RemoteOffsets,

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from async_run import run_async
-from orbitmq.client.periodic import PeriodicJob
+from orbitmq.client.core.periodic import PeriodicJob
 
 
 def test_a_job_runs_again_and_again_until_it_is_stopped():

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_run import run_async
-from orbitmq.client.message import ReceivedMessage
-from orbitmq.client.process_queue import ProcessQueue, batches
+from orbitmq.client.consumer.process_queue import ProcessQueue, batches
+from orbitmq.client.core.message import ReceivedMessage
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 

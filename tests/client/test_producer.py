@@ -8,11 +8,11 @@ import pytest
 
 from async_run import run_async, until
 from fake_cluster import FakeCluster, hang_up, refuse, silent
-from orbitmq.client.config import ClientConfig
-from orbitmq.client.message import Message
-from orbitmq.client.producer import AsyncProducer
-from orbitmq.client.send_result import SendStatus
-from orbitmq.client.sending import RETRY_CODES, RetryRule, may_retry
+from orbitmq.client.core.config import ClientConfig
+from orbitmq.client.core.message import Message
+from orbitmq.client.producer.producer import AsyncProducer
+from orbitmq.client.producer.send_result import SendStatus
+from orbitmq.client.producer.sending import RETRY_CODES, RetryRule, may_retry
 from orbitmq.errors import (
     ClientClosedError,
     ConfigError,

@@ -6,8 +6,8 @@ import pytest
 
 from async_run import run_async
 from consumer_world import consumer_world, names, until
-from orbitmq.client.broker_api import PullStatus
-from orbitmq.client.pull_consumer import AsyncPullConsumer
+from orbitmq.client.consumer.pull_consumer import AsyncPullConsumer
+from orbitmq.client.core.broker_api import PullStatus
 from orbitmq.errors import ClientClosedError, ClientError, NoRouteError, ResponseError
 
 

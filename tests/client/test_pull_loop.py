@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from async_run import run_async, until
-from orbitmq.client.broker_api import PullResult, PullStatus
-from orbitmq.client.consumer_config import ConsumerConfig, Model
-from orbitmq.client.consumer_context import ConsumerContext
-from orbitmq.client.offset_store import RemoteOffsets
-from orbitmq.client.process_queue import ProcessQueue
-from orbitmq.client.pull_loop import PullLoop
-from orbitmq.client.subscription import subscription
+from orbitmq.client.consumer.config import ConsumerConfig, Model
+from orbitmq.client.consumer.context import ConsumerContext
+from orbitmq.client.consumer.offset_store import RemoteOffsets
+from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.pull_loop import PullLoop
+from orbitmq.client.consumer.subscription import subscription
+from orbitmq.client.core.broker_api import PullResult, PullStatus
 from orbitmq.clock import SystemClock
 from orbitmq.errors import RequestTimeoutError, ResponseError, UnreachableError
 from orbitmq.format.properties import encode_properties

@@ -7,10 +7,10 @@ import pytest
 
 from async_run import run_async, until
 from client.test_pull_loop import QUEUE, found, record
-from orbitmq.client.broker_api import PullResult
-from orbitmq.client.consumer_config import ConsumerConfig
-from orbitmq.client.pulled_queue import PulledQueue
-from orbitmq.client.subscription import subscription
+from orbitmq.client.consumer.config import ConsumerConfig
+from orbitmq.client.consumer.pulled_queue import PulledQueue
+from orbitmq.client.consumer.subscription import subscription
+from orbitmq.client.core.broker_api import PullResult
 from orbitmq.wire.headers.pull import PullHeader
 
 

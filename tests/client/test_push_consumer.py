@@ -21,10 +21,10 @@ from consumer_world import (
     until,
 )
 from orbitmq.broker.broker import Broker
-from orbitmq.client.consumer import AsyncConsumer
-from orbitmq.client.handling import DEAD_LETTERS, RetryLater
-from orbitmq.client.message import Message
-from orbitmq.client.rebalance import share_of, strategy_named
+from orbitmq.client.consumer.consumer import AsyncConsumer
+from orbitmq.client.consumer.handling import DEAD_LETTERS, RetryLater
+from orbitmq.client.consumer.rebalance import share_of, strategy_named
+from orbitmq.client.core.message import Message
 from orbitmq.errors import ClientError, ConfigError, UnreachableError
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
@@ -469,7 +469,7 @@ def test_a_message_that_nobody_takes_back_is_handled_again_here(tmp_path, monkey
                     lambda: member._inner.offsets("Orders") == {world.queue("Orders", 0): 1}
                 )
 
-    monkeypatch.setattr("orbitmq.client.concurrent_consumption.TRY_AGAIN_MS", 100)
+    monkeypatch.setattr("orbitmq.client.consumer.concurrent_consumption.TRY_AGAIN_MS", 100)
     run_async(main)
 
 

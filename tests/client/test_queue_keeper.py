@@ -5,8 +5,8 @@ import asyncio
 from async_run import run_async
 from consumer_world import Seen, broker_config, consumer_world, counts, names, once, until
 from orbitmq.broker.broker import Broker
-from orbitmq.client.consumer import AsyncConsumer
-from orbitmq.client.message import Message
+from orbitmq.client.consumer.consumer import AsyncConsumer
+from orbitmq.client.core.message import Message
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.topic_config import TopicConfig
 

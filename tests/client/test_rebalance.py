@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.client.rebalance import (
+from orbitmq.client.consumer.rebalance import (
     Average,
     AverageByCircle,
     ConsistentHash,

@@ -4,9 +4,9 @@ import pytest
 
 from async_run import run_async
 from fake_cluster import FakeCluster
-from orbitmq.client.config import ClientConfig
-from orbitmq.client.core import ClientCore
-from orbitmq.client.route_cache import (
+from orbitmq.client.core.config import ClientConfig
+from orbitmq.client.core.core import ClientCore
+from orbitmq.client.core.route_cache import (
     creation_route,
     ordered_queues,
     publish_queues,

@@ -5,10 +5,10 @@ import zlib
 import pytest
 
 from golden_frames import frames
-from orbitmq.client.config import ClientConfig
-from orbitmq.client.message import Message
-from orbitmq.client.send_request import RequestMaker, split_batch
-from orbitmq.client.unique_id import UniqueIdMaker
+from orbitmq.client.core.config import ClientConfig
+from orbitmq.client.core.message import Message
+from orbitmq.client.producer.send_request import RequestMaker, split_batch
+from orbitmq.client.producer.unique_id import UniqueIdMaker
 from orbitmq.errors import InvalidMessageError
 from orbitmq.format.client_batch import decode_client_batch
 from orbitmq.format.compression import Compression

@@ -3,7 +3,12 @@
 import pytest
 
 from golden_frames import frames
-from orbitmq.client.send_result import STATUS_BY_CODE, SendStatus, batch_results, send_result
+from orbitmq.client.producer.send_result import (
+    STATUS_BY_CODE,
+    SendStatus,
+    batch_results,
+    send_result,
+)
 from orbitmq.errors import FieldError
 from orbitmq.wire.bodies.message_queue import MessageQueue
 

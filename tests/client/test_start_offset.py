@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from async_run import run_async
-from orbitmq.client.consumer_config import ConsumerConfig, StartFrom
-from orbitmq.client.start_offset import start_offset
+from orbitmq.client.consumer.config import ConsumerConfig, StartFrom
+from orbitmq.client.consumer.start_offset import start_offset
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from orbitmq.client.message import ReceivedMessage
-from orbitmq.client.subscription import Sql, parse_tags, sql, subscription, wanted
+from orbitmq.client.consumer.subscription import Sql, parse_tags, sql, subscription, wanted
+from orbitmq.client.core.message import ReceivedMessage
 from orbitmq.errors import InvalidMessageError
 from orbitmq.format.java_hash import java_hash
 from orbitmq.wire.bodies.heartbeat import HeartbeatData

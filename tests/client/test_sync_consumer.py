@@ -10,7 +10,7 @@ import pytest
 
 from async_run import run_async
 from consumer_world import ConsumerWorld, consumer_world, names
-from orbitmq.client.sync_consumer import Consumer
+from orbitmq.client.sync.consumer import Consumer
 from orbitmq.errors import ClientClosedError, UnreachableError
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from async_run import run_async
 from consumer_world import consumer_world, names
-from orbitmq.client.sync_pull_consumer import PullConsumer
+from orbitmq.client.sync.pull_consumer import PullConsumer
 from orbitmq.errors import ClientClosedError
 
 

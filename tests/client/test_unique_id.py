@@ -3,7 +3,7 @@
 import os
 import threading
 
-from orbitmq.client.unique_id import UniqueIdMaker, unique_ids
+from orbitmq.client.producer.unique_id import UniqueIdMaker, unique_ids
 from orbitmq.format.message_id import UniqueIds, decode_unique_id, month_range
 from orbitmq.testing.fake_clock import FakeClock
 

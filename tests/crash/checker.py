@@ -30,9 +30,9 @@ from orbitmq.format.kernels import Kernels
 from orbitmq.format.record import BLANK_MAGIC, Record, decode_record
 from orbitmq.message import AppendRequest
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.offline.check import check_store
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import check_store
 
 SAMPLED_KEYS: Final = 60
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from orbitmq.spark.session import make_session
+from orbitmq.spark.start.session import make_session
 from spark.standalone import StandaloneCluster, standalone_cluster
 
 CONF = {

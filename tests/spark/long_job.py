@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from orbitmq.cli.spark_progress import shown_progress
+from orbitmq.cli.spark.progress import shown_progress
 from orbitmq.spark.failures import clear_errors
-from orbitmq.spark.session import make_session
+from orbitmq.spark.start.session import make_session
 
 MIB = 1 << 20
 TASKS = 10_000  # ten minutes

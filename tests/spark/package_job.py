@@ -19,7 +19,7 @@ def look(_: int) -> dict[str, Any]:
 
 
 def main(master: str, settings: str, store: str) -> None:
-    from orbitmq.spark.session import make_session
+    from orbitmq.spark.start.session import make_session
 
     given = None if master == "-" else master
     spark = make_session(app="package", master=given, conf=json.loads(settings), quiet=True)

@@ -9,9 +9,9 @@ from log_builder import LogBuilder, Placed
 from orbitmq.format.record import BLANK_BYTES, BODY_AT, encode_record
 from orbitmq.format.segment_name import segment_name
 from orbitmq.message import AppendRequest, Host
-from orbitmq.spark.log_table import LogTable
-from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.schemas import MESSAGE_SCHEMA
+from orbitmq.spark.source.log_table import LogTable
+from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
 
 HOST = Host(b"\x7f\x00\x00\x01", 10911)
 Row = dict[str, Any]

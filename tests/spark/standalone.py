@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyspark
 
-from orbitmq.spark.java import find_java
+from orbitmq.spark.start.java import find_java
 
 START_SECONDS = 120.0
 STOP_SECONDS = 20.0

@@ -6,7 +6,7 @@ SETTINGS is JSON: "options" of the source, "out" and "checkpoint" directories, "
 import json
 import sys
 
-from orbitmq.spark.session import make_session
+from orbitmq.spark.start.session import make_session
 
 CONF = {
     "spark.sql.shuffle.partitions": "1",

@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from orbitmq.client.message import Message
-from orbitmq.client.sync_producer import Producer
-from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.schemas import MESSAGE_SCHEMA
-from orbitmq.spark.stream_source import stream_reader
+from orbitmq.client.core.message import Message
+from orbitmq.client.sync.producer import Producer
+from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
+from orbitmq.spark.streams.source import stream_reader
 from orbitmq.testing import Broker
 
 Offset = dict[str, Any]

@@ -5,8 +5,8 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from orbitmq.spark.schemas import MESSAGE_SCHEMA
-from orbitmq.spark.source import OrbitmqReader, OrbitmqSource
+from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
+from orbitmq.spark.source.source import OrbitmqReader, OrbitmqSource
 
 Row = dict[str, Any]
 

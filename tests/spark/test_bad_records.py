@@ -8,7 +8,7 @@ import pytest
 import golden_stores
 from log_builder import LogBuilder
 from orbitmq.errors import CorruptRecordError, NotAStoreError
-from orbitmq.spark.metrics import read_metrics
+from orbitmq.spark.source.metrics import read_metrics
 from spark.reading_world import Row, read_rows, write_log
 
 LOG_DAMAGE = {"flip-early": 1, "flip-late": 1, "flip-late-clean": 1, "blank-lost": 0}

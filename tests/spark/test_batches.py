@@ -13,8 +13,8 @@ from kernel_cases import make_log
 from orbitmq.errors import ConfigError
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import compiled
-from orbitmq.spark import batches
-from orbitmq.spark.batches import (
+from orbitmq.spark.source import batches
+from orbitmq.spark.source.batches import (
     BATCH_BYTES,
     INFLATED_BYTES_MAX,
     Columns,
@@ -22,10 +22,10 @@ from orbitmq.spark.batches import (
     iter_batches,
     pieces,
 )
-from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.schemas import MESSAGE_COLUMNS, MESSAGE_SCHEMA
-from orbitmq.spark.segment import Segment
-from orbitmq.spark.split_reader import BadPlace, LogChunk
+from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.schemas import MESSAGE_COLUMNS, MESSAGE_SCHEMA
+from orbitmq.spark.source.segment import Segment
+from orbitmq.spark.source.split_reader import BadPlace, LogChunk
 from orbitmq.units import MiB
 
 PACKED = {

@@ -9,14 +9,14 @@ import pytest
 
 import command
 from orbitmq.errors import SparkSetupError
-from orbitmq.spark.class_archive import (
+from orbitmq.spark.start.class_archive import (
     DRIVER_OPTIONS,
     archive_path,
     found_archive,
     make_archive,
     with_archive,
 )
-from orbitmq.spark.java import JavaSource, find_java
+from orbitmq.spark.start.java import JavaSource, find_java
 from spark.drivers import SMALL
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 WRITES = "import sys; open(sys.argv[2], 'w').write('classes')"
 SESSION = """
 import sys
-from orbitmq.spark.session import make_session
+from orbitmq.spark.start.session import make_session
 session = make_session(master="local[1]", conf=dict(pair.split("=", 1) for pair in sys.argv[1:]))
 print(session.range(10).count())
 session.stop()

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 import golden_stores
 from orbitmq.client import Admin, Message, Producer
 from orbitmq.errors import NoRouteError, PipelineError, UnreachableError
-from orbitmq.spark import cluster_table
-from orbitmq.spark.cluster_query import joined
-from orbitmq.spark.cluster_table import ClusterTask, cut_tasks
-from orbitmq.spark.source import register
-from orbitmq.spark.stream_offsets import QueueRange
+from orbitmq.spark.source import cluster_table
+from orbitmq.spark.source.cluster_query import joined
+from orbitmq.spark.source.cluster_table import ClusterTask, cut_tasks
+from orbitmq.spark.source.source import register
+from orbitmq.spark.streams.offsets import QueueRange
 from orbitmq.testing import Broker
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.topic_config import PERM_WRITE

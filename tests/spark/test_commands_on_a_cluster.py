@@ -11,8 +11,8 @@ import command
 from dispatch_job import filled_files, live_files_of_log
 from golden_stores import GOLDEN, damage, settings, unpack
 from orbitmq.store.config import DispatchMode, StoreConfig
-from orbitmq.store.offline.check import check_store
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import check_store
 from orbitmq.testing.builders import make_request
 from orbitmq.units import MiB
 from spark.drivers import SMALL

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from orbitmq.spark import daemon
-from orbitmq.spark.quick_socket import acknowledging, send_at_once
+from orbitmq.spark.start import daemon
+from orbitmq.spark.start.quick_socket import acknowledging, send_at_once
 
 pytestmark = pytest.mark.spark
 

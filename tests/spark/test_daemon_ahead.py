@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.spark import daemon_ahead
+from orbitmq.spark.start import daemon_ahead
 
 pytestmark = pytest.mark.spark
 
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from orbitmq.spark.context import stop_quickly
-from orbitmq.spark.session import make_context
+from orbitmq.spark.start.session import make_context
 
 
 def look(_: int) -> tuple[str, bool, int, str, bool]:
@@ -49,7 +49,7 @@ def run(conf: dict[str, str], temporary: Path) -> str:
 
 
 def test_workers_come_from_the_process_that_was_started_ahead(tmp_path: Path):
-    assert run({}, tmp_path) == "orbitmq.spark.daemon_ahead True 1 0 True\n"
+    assert run({}, tmp_path) == "orbitmq.spark.start.daemon_ahead True 1 0 True\n"
 
     assert not list(tmp_path.glob("orbitmq-daemon-*"))
 
@@ -57,7 +57,7 @@ def test_workers_come_from_the_process_that_was_started_ahead(tmp_path: Path):
 def test_workers_with_an_environment_of_their_own_get_their_own_daemon(tmp_path: Path):
     conf = {"spark.executorEnv.NUMBA_DISABLE_INTEL_SVML": "1"}
 
-    assert run(conf, tmp_path) == "orbitmq.spark.daemon True 1 0 True\n"
+    assert run(conf, tmp_path) == "orbitmq.spark.start.daemon True 1 0 True\n"
 
 
 def test_the_daemon_does_the_work_itself_where_nobody_takes_over(

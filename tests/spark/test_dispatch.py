@@ -16,14 +16,14 @@ from command import run
 from dispatch_job import filled_files, live_files_of_log
 from orbitmq.client import Admin, Consumer, Message, Producer
 from orbitmq.errors import JobFailedError, NotAStoreError, StoreError, StoreLockedError
-from orbitmq.spark.jobs.dispatch import (
+from orbitmq.spark.jobs.dispatch.job import (
     RETRIES,
     DispatchJob,
     DispatchOptions,
     DispatchProgress,
 )
 from orbitmq.store.config import DispatchMode, StoreConfig
-from orbitmq.store.handover import Handover
+from orbitmq.store.spark_dispatch.handover import Handover
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.broker import Broker
 from orbitmq.testing.builders import make_request

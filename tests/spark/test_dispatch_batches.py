@@ -11,11 +11,11 @@ import pytest
 from dispatch_job import filled_files, live_files_of_log
 from orbitmq.errors import JobFailedError
 from orbitmq.format.kernels import compiled
-from orbitmq.spark.jobs import dispatch_source
-from orbitmq.spark.jobs.dispatch import BATCH_BYTES, DispatchJob, DispatchOptions
-from orbitmq.spark.jobs.dispatch_source import TailReader
+from orbitmq.spark.jobs.dispatch import source as dispatch_source
+from orbitmq.spark.jobs.dispatch.job import BATCH_BYTES, DispatchJob, DispatchOptions
+from orbitmq.spark.jobs.dispatch.source import TailReader
 from orbitmq.store.config import DispatchMode, StoreConfig
-from orbitmq.store.dispatch_writer import DispatchWriter
+from orbitmq.store.spark_dispatch.writer import DispatchWriter
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
 from orbitmq.units import KiB, MiB

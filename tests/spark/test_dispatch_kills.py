@@ -17,7 +17,7 @@ from dispatch_job import filled_files, live_files_of_log
 from orbitmq.client import Admin, Consumer, Message, Producer, ReceivedMessage
 from orbitmq.errors import ClientError, WireError
 from orbitmq.store.config import DispatchMode, StoreConfig
-from orbitmq.store.handover import Handover
+from orbitmq.store.spark_dispatch.handover import Handover
 from orbitmq.store.store import MessageStore
 from spark.dispatch_process import job_process
 

@@ -12,12 +12,12 @@ from orbitmq.errors import ConfigError, JobFailedError
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.handover import Shown
 from orbitmq.format.kernels import compiled, plain
-from orbitmq.spark.jobs.dispatch import DispatchOptions, covered_end
-from orbitmq.spark.jobs.dispatch_chunks import pack_chunk, unpack_chunk
-from orbitmq.spark.jobs.dispatch_source import TailOptions, is_speaking
-from orbitmq.spark.jobs.dispatch_tail import LogTail
-from orbitmq.spark.jobs.dispatch_times import DispatchTimes
-from orbitmq.spark.split_reader import read_split
+from orbitmq.spark.jobs.dispatch.chunks import pack_chunk, unpack_chunk
+from orbitmq.spark.jobs.dispatch.job import DispatchOptions, covered_end
+from orbitmq.spark.jobs.dispatch.source import TailOptions, is_speaking
+from orbitmq.spark.jobs.dispatch.tail import LogTail
+from orbitmq.spark.jobs.dispatch.times import DispatchTimes
+from orbitmq.spark.source.split_reader import read_split
 
 SEGMENT_BYTES = 4096
 

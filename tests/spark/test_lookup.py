@@ -11,9 +11,10 @@ import pytest
 import golden_stores
 from orbitmq.client import Admin, Message, Producer
 from orbitmq.format.index_file import key_hash
-from orbitmq.spark import lookup, lookup_units
-from orbitmq.spark.lookup_index import find_keys
-from orbitmq.spark.metrics import ReadMetrics, read_metrics
+from orbitmq.spark.source.lookup import lookup
+from orbitmq.spark.source.lookup import units as lookup_units
+from orbitmq.spark.source.lookup.index import find_keys
+from orbitmq.spark.source.metrics import ReadMetrics, read_metrics
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.testing import Broker

@@ -3,8 +3,8 @@
 import pytest
 
 from orbitmq.errors import ConfigError
-from orbitmq.spark import options as module
-from orbitmq.spark.options import OPTION_NAMES, BadRecords, ReadOptions
+from orbitmq.spark.source import options as module
+from orbitmq.spark.source.options import OPTION_NAMES, BadRecords, ReadOptions
 
 NOW_MS = 1_800_000_000_000
 

@@ -13,8 +13,8 @@ import pytest
 import golden_stores
 from orbitmq import __version__
 from orbitmq.errors import SparkSetupError
-from orbitmq.spark.java import find_java
-from orbitmq.spark.package import ARCHIVE, write_package
+from orbitmq.spark.start.java import find_java
+from orbitmq.spark.start.package import ARCHIVE, write_package
 from spark.bare_python import make_bare_python
 from spark.drivers import SMALL, run_command
 from spark.standalone import StandaloneCluster
@@ -51,7 +51,7 @@ def test_the_same_package_gives_the_same_archive(archive: Path, tmp_path: Path):
 def test_the_archive_carries_sources_and_compiled_kernels(archive: Path):
     names = zipfile.ZipFile(archive).namelist()
 
-    assert "payload/orbitmq/spark/source.py" in names
+    assert "payload/orbitmq/spark/source/source.py" in names
     assert any(name.endswith(".nbc") for name in names)
     assert not any(name.endswith(".pyc") for name in names)
 

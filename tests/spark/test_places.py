@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.spark.places import Places
+from orbitmq.spark.source.lookup.places import Places
 
 
 @given(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from orbitmq.cli.spark_progress import ProgressBar, ProgressLines, json_line, note_text
+from orbitmq.cli.spark.progress import ProgressBar, ProgressLines, json_line, note_text
 from orbitmq.spark.progress import JobProgress, StageProgress
 
 pytestmark = pytest.mark.spark

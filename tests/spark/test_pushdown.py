@@ -29,8 +29,8 @@ from pyspark.sql.datasource import (
 
 from log_builder import FIRST_MS, LogBuilder
 from orbitmq.message import Property
-from orbitmq.spark.options import ReadOptions
-from orbitmq.spark.pushdown import narrowed, pushed
+from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.pushdown import narrowed, pushed
 from spark.reading_world import Row, rows_of, table, write_log
 
 pytestmark = [pytest.mark.feature("P4")]

@@ -7,11 +7,11 @@ from pyspark.sql import SparkSession
 
 from command import run
 from golden_stores import STORES, rows, settings, unpack
-from orbitmq.spark.jobs.rebuild import rebuild
-from orbitmq.spark.jobs.rebuild_options import RebuildOptions
+from orbitmq.spark.jobs.rebuild.job import rebuild
+from orbitmq.spark.jobs.rebuild.options import RebuildOptions
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.offline.check import check_store
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import check_store
 from spark.rebuild_world import (
     SMALL_SETTINGS,
     copy_of,

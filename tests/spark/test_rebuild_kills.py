@@ -8,7 +8,7 @@ import pytest
 
 from golden_stores import GOLDEN, settings, unpack
 from orbitmq.files.disk import FilePath
-from orbitmq.spark.jobs.rebuild import rebuild
+from orbitmq.spark.jobs.rebuild.job import rebuild
 from orbitmq.testing.forwarding_disk import ForwardingDisk
 from spark.faulty_commands import FaultyCommand
 from spark.rebuild_world import (

@@ -18,15 +18,15 @@ from orbitmq.files.listing import SegmentFile
 from orbitmq.files.lock import StoreLock
 from orbitmq.format.record import encode_record
 from orbitmq.message import AppendRequest
-from orbitmq.spark.jobs.attempt_files import AttemptFiles, Finished, Wanted, settle
-from orbitmq.spark.jobs.pack import PackOptions
-from orbitmq.spark.jobs.parts import SplitFacts
-from orbitmq.spark.jobs.rebuild_build import Build
-from orbitmq.spark.jobs.rebuild_chain import find_end, join
-from orbitmq.spark.jobs.rebuild_options import RebuildOptions
-from orbitmq.spark.jobs.rebuild_scan import Scan
-from orbitmq.spark.segment import ZEROS_BYTES
-from orbitmq.spark.splits import LogPlan, Split, cut
+from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles, Finished, Wanted, settle
+from orbitmq.spark.jobs.rebuild.build import Build
+from orbitmq.spark.jobs.rebuild.chain import find_end, join
+from orbitmq.spark.jobs.rebuild.options import RebuildOptions
+from orbitmq.spark.jobs.rebuild.pack import PackOptions
+from orbitmq.spark.jobs.rebuild.parts import SplitFacts
+from orbitmq.spark.jobs.rebuild.scan import Scan
+from orbitmq.spark.source.segment import ZEROS_BYTES
+from orbitmq.spark.source.splits import LogPlan, Split, cut
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import Scope
 from orbitmq.store.recovery.log_view import open_log

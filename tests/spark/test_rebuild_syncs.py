@@ -10,9 +10,10 @@ import pytest
 
 from golden_stores import settings, unpack
 from orbitmq.files.disk import Disk, FilePath
-from orbitmq.spark.jobs import attempt_files, rebuild_build
-from orbitmq.spark.jobs.attempt_files import PREFIX, AttemptFiles
-from orbitmq.spark.jobs.rebuild import rebuild
+from orbitmq.spark.jobs.rebuild import attempt_files
+from orbitmq.spark.jobs.rebuild import build as rebuild_build
+from orbitmq.spark.jobs.rebuild.attempt_files import PREFIX, AttemptFiles
+from orbitmq.spark.jobs.rebuild.job import rebuild
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.testing.forwarding_disk import ForwardingDisk
 from spark.rebuild_world import InProcessSpark

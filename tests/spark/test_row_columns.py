@@ -12,8 +12,8 @@ from orbitmq.format.columns import Bytes, ScanOptions
 from orbitmq.format.kernels import Kernels, compiled, plain
 from orbitmq.format.message_id import encode_offset_id
 from orbitmq.format.record import decode_record
-from orbitmq.spark.row_columns import ARROW_SCHEMA, TIME_MS_MAX, RowColumns
-from orbitmq.spark.schemas import MESSAGE_COLUMNS
+from orbitmq.spark.source.row_columns import ARROW_SCHEMA, TIME_MS_MAX, RowColumns
+from orbitmq.spark.source.schemas import MESSAGE_COLUMNS
 
 V6 = bytes.fromhex("20010db8000000000000000000000001") + (11_111).to_bytes(4, "big")
 

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from orbitmq.errors import ConfigError
-from orbitmq.spark import session as session_module
-from orbitmq.spark.daemon import installed_first
-from orbitmq.spark.java import find_java
-from orbitmq.spark.session import make_session, register
+from orbitmq.spark.start import session as session_module
+from orbitmq.spark.start.daemon import installed_first
+from orbitmq.spark.start.java import find_java
+from orbitmq.spark.start.session import make_session, register
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +27,7 @@ def test_a_local_master_stays_on_this_machine():
     settings = session_module._settings("local[2]", {})
 
     assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == "127.0.0.1"
-    assert settings["spark.python.daemon.module"] == "orbitmq.spark.daemon"
+    assert settings["spark.python.daemon.module"] == "orbitmq.spark.start.daemon"
 
 
 def test_a_cluster_keeps_its_own_settings():
@@ -41,7 +41,7 @@ def test_a_cluster_keeps_its_own_settings():
 def test_a_cluster_with_the_package_installed_gets_the_daemon():
     settings = session_module._settings("yarn", {"spark.orbitmq.package": "installed"})
 
-    assert settings["spark.python.daemon.module"] == "orbitmq.spark.daemon"
+    assert settings["spark.python.daemon.module"] == "orbitmq.spark.start.daemon"
 
 
 def test_a_wrong_package_setting_is_an_error():

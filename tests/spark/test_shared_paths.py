@@ -11,16 +11,16 @@ from golden_stores import settings, unpack
 from log_builder import LogBuilder
 from orbitmq.errors import StoreError, StoreIOError
 from orbitmq.spark import shared_paths
-from orbitmq.spark.jobs.rebuild import rebuild
-from orbitmq.spark.jobs.rebuild_options import RebuildOptions
-from orbitmq.spark.jobs.verify import verify
-from orbitmq.spark.options import ReadOptions
+from orbitmq.spark.jobs.rebuild.job import rebuild
+from orbitmq.spark.jobs.rebuild.options import RebuildOptions
+from orbitmq.spark.jobs.verify.job import verify
 from orbitmq.spark.progress import JobProgress, StageProgress
-from orbitmq.spark.schemas import MESSAGE_SCHEMA
-from orbitmq.spark.segment import ZEROS_BYTES, open_segment, written_end
 from orbitmq.spark.shared_paths import absolute_settings, require_seen
-from orbitmq.spark.splits import Split
-from orbitmq.spark.stream_store import SplitPartition, StoreStreamReader
+from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
+from orbitmq.spark.source.segment import ZEROS_BYTES, open_segment, written_end
+from orbitmq.spark.source.splits import Split
+from orbitmq.spark.streams.store import SplitPartition, StoreStreamReader
 from orbitmq.units import MiB
 from spark.reading_world import write_log
 from spark.rebuild_world import InProcessSpark, made_files

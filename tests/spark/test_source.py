@@ -14,7 +14,7 @@ import golden_stores
 from log_builder import LogBuilder
 from orbitmq.errors import ConfigError, CorruptRecordError, NotAStoreError, OrbitError
 from orbitmq.spark.failures import clear_errors
-from orbitmq.spark.metrics import read_metrics
+from orbitmq.spark.source.metrics import read_metrics
 from orbitmq.units import MiB
 from spark.reading_world import write_log
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from log_builder import LogBuilder
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled, plain
-from orbitmq.spark.segment import Segment
-from orbitmq.spark.split_reader import BadPlace, read_split
-from orbitmq.spark.splits import Split, cut, plan_log
+from orbitmq.spark.source.segment import Segment
+from orbitmq.spark.source.split_reader import BadPlace, read_split
+from orbitmq.spark.source.splits import Split, cut, plan_log
 from spark.reading_world import append_with_fakes, write_log
 
 SEGMENT_BYTES = 2048

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from log_builder import LogBuilder
-from orbitmq.spark import splits
-from orbitmq.spark.splits import plan_log, usual_split_bytes
+from orbitmq.spark.source import splits
+from orbitmq.spark.source.splits import plan_log, usual_split_bytes
 from orbitmq.units import GiB, MiB
 from spark.reading_world import write_log
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from orbitmq.client.message import Message
-from orbitmq.client.sync_admin import Admin
-from orbitmq.client.sync_producer import Producer
+from orbitmq.client.core.message import Message
+from orbitmq.client.sync.admin import Admin
+from orbitmq.client.sync.producer import Producer
 from orbitmq.testing import Broker
 from spark.stream_query import RUNNING
 from spark.stream_world import wait_until

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.errors import PipelineError
-from orbitmq.spark.stream_offsets import (
+from orbitmq.spark.streams.offsets import (
     INITIAL,
     ROWS_PER_TASK_MAX,
     QueueRange,

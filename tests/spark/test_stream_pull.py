@@ -4,11 +4,11 @@ from typing import Any, cast
 
 import pytest
 
-from orbitmq.client.broker_api import PullResult, PullStatus
+from orbitmq.client.core.broker_api import PullResult, PullStatus
 from orbitmq.errors import PipelineError
-from orbitmq.spark.options import BadRecords, ReadOptions
-from orbitmq.spark.stream_offsets import QueueRange
-from orbitmq.spark.stream_pull import _Puller
+from orbitmq.spark.source.options import BadRecords, ReadOptions
+from orbitmq.spark.streams.offsets import QueueRange
+from orbitmq.spark.streams.pull import _Puller
 
 RANGE = QueueRange("Orders", "broker-a", 0, 0, 100)
 

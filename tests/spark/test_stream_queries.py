@@ -9,8 +9,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from orbitmq.client.sync_admin import Admin
-from orbitmq.client.sync_producer import Producer
+from orbitmq.client.sync.admin import Admin
+from orbitmq.client.sync.producer import Producer
 from orbitmq.testing import Broker
 from spark.stream_world import WAIT_S, numbered, send, wait_until
 

@@ -9,11 +9,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import golden_stores
-from orbitmq.client.message import Message
-from orbitmq.client.sync_admin import Admin
-from orbitmq.client.sync_producer import Producer
+from orbitmq.client.core.message import Message
+from orbitmq.client.sync.admin import Admin
+from orbitmq.client.sync.producer import Producer
 from orbitmq.errors import ConfigError, PipelineError, UnreachableError
-from orbitmq.spark import stream_cluster, stream_topics
+from orbitmq.spark.streams import cluster as stream_cluster
+from orbitmq.spark.streams import topics as stream_topics
 from orbitmq.testing import Broker
 from spark.stream_world import (
     Batches,

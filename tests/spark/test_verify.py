@@ -12,12 +12,12 @@ from command import run
 from golden_stores import GOLDEN, damage, settings, unpack
 from orbitmq.errors import NotAStoreError, StoreError
 from orbitmq.message import AppendRequest
-from orbitmq.spark.finding_schema import FINDING_SCHEMA
-from orbitmq.spark.jobs.verify import verify
+from orbitmq.spark.jobs.verify.finding_schema import FINDING_SCHEMA
+from orbitmq.spark.jobs.verify.job import verify
 from orbitmq.spark.progress import JobProgress, StageProgress
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.offline.check import check_store
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import check_store
 
 pytestmark = pytest.mark.spark
 
@@ -114,7 +114,7 @@ def test_an_error_in_a_task_comes_back_as_ours(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = unpack("timer", tmp_path)
-    from orbitmq.spark.jobs import verify_store
+    from orbitmq.spark.jobs.verify import store as verify_store
 
     cut = verify_store.cut_view
 

@@ -12,11 +12,11 @@ from log_builder import FIRST_MS, HOST, LogBuilder
 from orbitmq.format.properties import encode_properties
 from orbitmq.format.record import encode_record
 from orbitmq.message import AppendRequest
-from orbitmq.spark.jobs import verify_scan
+from orbitmq.spark.jobs.verify import scan as verify_scan
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.offline.check import CheckReport, check_store
-from orbitmq.store.offline.findings import Kind
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import CheckReport, check_store
+from orbitmq.store.verify.findings import Kind
 from spark.verify_tasks import LocalTasks, verify_here
 
 STORES = ["mixed", "cleaned", "ext", "batchcq", "propcrc", "timer", "indexroll", "crashed"]

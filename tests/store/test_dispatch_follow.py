@@ -15,9 +15,9 @@ from orbitmq.format.kernels import plain
 from orbitmq.format.record import decode_record
 from orbitmq.message import AppendRequest, GetStatus
 from orbitmq.store.config import DispatchMode, StoreConfig
-from orbitmq.store.dispatch_writer import DispatchWriter, NewEpochError
-from orbitmq.store.handover import Handover
 from orbitmq.store.offline.rebuild import rebuild_store
+from orbitmq.store.spark_dispatch.handover import Handover
+from orbitmq.store.spark_dispatch.writer import DispatchWriter, NewEpochError
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import delayed_request, make_request, transaction_request
 from orbitmq.testing.fake_clock import FakeClock

@@ -6,9 +6,9 @@ import pytest
 
 from orbitmq.format.record import decode_record
 from orbitmq.message import GetStatus
-from orbitmq.store.queues.queue_trim import delete_before
-from orbitmq.store.read import QueueReader, ReadLimits, is_filler
-from orbitmq.store.tag_filter import TagFilter
+from orbitmq.store.queues.trim import delete_before
+from orbitmq.store.reads.read import QueueReader, ReadLimits, is_filler
+from orbitmq.store.reads.tag_filter import TagFilter
 from orbitmq.testing.builders import make_body, make_request
 from orbitmq.units import KiB
 from queue_world import LogBuilder, World, make_world, small_layout

@@ -14,10 +14,10 @@ from orbitmq.format.message_id import encode_offset_id
 from orbitmq.format.properties import encode_properties
 from orbitmq.format.record import BLANK, BODY_AT, encode_record
 from orbitmq.message import LOOPBACK, AppendRequest, QueueType, SysFlag
-from orbitmq.store import record_finder
 from orbitmq.store.config import FlushMode, StoreConfig
 from orbitmq.store.index.key_query import TIME_MAX
-from orbitmq.store.record_finder import RecordFinder
+from orbitmq.store.reads import record_finder
+from orbitmq.store.reads.record_finder import RecordFinder
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock

@@ -8,7 +8,7 @@ import pytest
 
 from orbitmq.message import AppendRequest
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.read_plain import PlainReader
+from orbitmq.store.reads.read_plain import PlainReader
 from orbitmq.store.store import MessageStore
 from orbitmq.units import KiB
 

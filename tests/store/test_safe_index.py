@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from golden_stores import rows, settings, unpack
-from orbitmq.cli import demo_load
+from orbitmq.cli.demo import load as demo_load
 from orbitmq.format.index_file import IndexHeader, decode_header, entry_position
 from orbitmq.format.record import decode_record
 from orbitmq.message import GetStatus
@@ -42,7 +42,7 @@ def test_all_keys_of_a_store_that_java_left_behind_are_found(tmp_path):
 @pytest.mark.feature("F47")
 def test_all_keys_of_a_killed_writer_are_found(tmp_path):
     root = tmp_path / "store"
-    command = [sys.executable, "-m", "orbitmq.cli.demo_load", str(root), "0"]
+    command = [sys.executable, "-m", "orbitmq.cli.demo.load", str(root), "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         acknowledged = 0
         while acknowledged < 3_000:

@@ -3,7 +3,7 @@
 import pytest
 
 from orbitmq.format.java_hash import java_hash
-from orbitmq.store.tag_filter import TagFilter
+from orbitmq.store.reads.tag_filter import TagFilter
 
 
 @pytest.mark.parametrize("subscription", [None, "", "*", " * ", "  ", "||", " || "])

@@ -7,8 +7,8 @@ import pytest
 
 from golden_stores import rows, torn_variant, torn_variants
 from orbitmq.format.record import decode_record
-from orbitmq.store.offline.findings import Kind, Severity
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.findings import Kind, Severity
 from torn_runs import Run, config_of, damaged, java, run, table_lines
 
 VARIANTS = torn_variants()

@@ -11,12 +11,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.consumer_offsets import ConsumerOffsets
-from orbitmq.broker.consumers import ConsumerTable
 from orbitmq.broker.context import BrokerContext
-from orbitmq.broker.groups import GroupTable
+from orbitmq.broker.delivery.long_poll import LongPoll
+from orbitmq.broker.delivery.schedule import DELAY_FILE, Schedule
 from orbitmq.broker.jobs import PeriodicJobs
-from orbitmq.broker.long_poll import LongPoll
 from orbitmq.broker.ports import Ports
 from orbitmq.broker.processors.clients import ClientsProcessor
 from orbitmq.broker.processors.connections import ConnectionsProcessor
@@ -30,14 +28,16 @@ from orbitmq.broker.processors.runtime import RuntimeProcessor
 from orbitmq.broker.processors.send import SendProcessor
 from orbitmq.broker.processors.send_back import SendBackProcessor
 from orbitmq.broker.processors.topics_admin import TopicsAdminProcessor
-from orbitmq.broker.producers import ProducerTable
-from orbitmq.broker.queue_locks import QueueLocks
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.router import BrokerHandler, Router
-from orbitmq.broker.schedule import DELAY_FILE, Schedule
-from orbitmq.broker.state_files import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, StateFiles
 from orbitmq.broker.statistics import BrokerStatistics
-from orbitmq.broker.topics import TopicTable
+from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
+from orbitmq.broker.tables.consumers import ConsumerTable
+from orbitmq.broker.tables.groups import GroupTable
+from orbitmq.broker.tables.producers import ProducerTable
+from orbitmq.broker.tables.queue_locks import QueueLocks
+from orbitmq.broker.tables.state_files import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, StateFiles
+from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.net.server import Server
 from orbitmq.store.store import MessageStore

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.topics import TopicTable
+from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.errors import FieldError, ResponseError, WireError
 from orbitmq.net.channels import Channels, SilentHandler
 from orbitmq.net.connection import Connection

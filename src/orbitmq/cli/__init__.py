@@ -15,7 +15,7 @@ from orbitmq.cli.broker import app as broker_app
 from orbitmq.cli.group import app as group_app
 from orbitmq.cli.message import app as message_app
 from orbitmq.cli.namesrv import app as namesrv_app
-from orbitmq.cli.spark import app as spark_app
+from orbitmq.cli.spark.group import app as spark_app
 from orbitmq.cli.store import app as store_app
 from orbitmq.cli.topic import app as topic_app
 from orbitmq.cli.up import up
@@ -68,7 +68,7 @@ def demo(
 
     Every figure is checked: exit code 1 if one is wrong. Without the extra `spark` the last part is left out.
     """
-    from orbitmq.cli.demo import run_demo
+    from orbitmq.cli.demo.run import run_demo
 
     if not run_demo(messages, keep=keep):
         raise typer.Exit(code=1)

@@ -21,7 +21,7 @@ from orbitmq.errors import ResponseError
 
 if TYPE_CHECKING:
     from orbitmq.client import Admin
-    from orbitmq.client.admin_results import GroupProgress, OffsetChange
+    from orbitmq.client.admin.results import GroupProgress, OffsetChange
 
 app = typer.Typer(
     help="Consumer groups: how far they are, and where they go on.", no_args_is_help=True

@@ -10,7 +10,7 @@ from orbitmq.cli.output import print_table
 if TYPE_CHECKING:
     from orbitmq.store.offline.rebuild import RebuildReport
     from orbitmq.store.offline.repair import RepairReport
-    from orbitmq.store.recovery.recovery_plan import Repair
+    from orbitmq.store.recovery.plan import Repair
 
 
 def rebuild_value(report: "RebuildReport") -> dict[str, Any]:

@@ -63,7 +63,7 @@ def check(root: Root, config: Config = None, output: OutputForm = Output.TABLE) 
     Exit code 1 for findings, 4 for a store that cannot be read.
     """
     from orbitmq.cli.store_text import check_value, print_check
-    from orbitmq.store.offline.check import check_store
+    from orbitmq.store.verify.check import check_store
 
     with progress("checking") as show:
         report = check_store(root, _settings(config), progress=show)

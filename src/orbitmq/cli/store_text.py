@@ -13,9 +13,9 @@ from orbitmq.message import Property
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orbitmq.store.offline.check import CheckReport
     from orbitmq.store.offline.reader import Found
     from orbitmq.store.offline.stat import StoreStat
+    from orbitmq.store.verify.check import CheckReport
 
 _COLUMNS = "{:>13}  {:>7}  {:24}  {:>5}  {:>9}  {:29}  {:>6}  {:12}  {}"
 DUMP_HEADER = _COLUMNS.format(

@@ -19,7 +19,7 @@ from orbitmq.cli.topic_check import Finding, check_topic, queue_range_text
 
 if TYPE_CHECKING:
     from orbitmq.client import Admin
-    from orbitmq.client.admin_results import QueueStats, TopicInfo
+    from orbitmq.client.admin.results import QueueStats, TopicInfo
 
 app = typer.Typer(help="List, look at, create and delete topics.", no_args_is_help=True)
 

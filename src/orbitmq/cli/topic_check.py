@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from orbitmq.client import Admin
-    from orbitmq.client.admin_results import GroupProgress, QueueStats, TopicShare
+    from orbitmq.client.admin.results import GroupProgress, QueueStats, TopicShare
 
 
 class Kind(StrEnum):

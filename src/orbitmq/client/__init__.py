@@ -1,23 +1,23 @@
 """The client of OrbitMQ and RocketMQ: producers, consumers and admin, for any thread or for asyncio."""
 
 from orbitmq.client import aio
-from orbitmq.client.admin import AsyncAdmin
-from orbitmq.client.config import ClientConfig
-from orbitmq.client.consumer import AsyncConsumer
-from orbitmq.client.consumer_config import StartFrom
-from orbitmq.client.delivery import Delivery
-from orbitmq.client.handling import RetryLater
-from orbitmq.client.idempotence import AsyncIdempotent, Idempotent, MemoryKeys, SqliteKeys
-from orbitmq.client.message import Message, ReceivedMessage
-from orbitmq.client.producer import AsyncProducer
-from orbitmq.client.pull_consumer import AsyncPullConsumer
-from orbitmq.client.send_request import split_batch
-from orbitmq.client.send_result import SendResult, SendStatus
-from orbitmq.client.subscription import sql
-from orbitmq.client.sync_admin import Admin
-from orbitmq.client.sync_consumer import Consumer
-from orbitmq.client.sync_producer import Producer
-from orbitmq.client.sync_pull_consumer import PullConsumer
+from orbitmq.client.admin.admin import AsyncAdmin
+from orbitmq.client.consumer.config import StartFrom
+from orbitmq.client.consumer.consumer import AsyncConsumer
+from orbitmq.client.consumer.delivery import Delivery
+from orbitmq.client.consumer.handling import RetryLater
+from orbitmq.client.consumer.idempotence import AsyncIdempotent, Idempotent, MemoryKeys, SqliteKeys
+from orbitmq.client.consumer.pull_consumer import AsyncPullConsumer
+from orbitmq.client.consumer.subscription import sql
+from orbitmq.client.core.config import ClientConfig
+from orbitmq.client.core.message import Message, ReceivedMessage
+from orbitmq.client.producer.producer import AsyncProducer
+from orbitmq.client.producer.send_request import split_batch
+from orbitmq.client.producer.send_result import SendResult, SendStatus
+from orbitmq.client.sync.admin import Admin
+from orbitmq.client.sync.consumer import Consumer
+from orbitmq.client.sync.producer import Producer
+from orbitmq.client.sync.pull_consumer import PullConsumer
 from orbitmq.format.compression import Compression
 from orbitmq.wire.bodies.message_queue import MessageQueue
 

@@ -27,15 +27,15 @@ from orbitmq.format.cq_unit import UNIT_DTYPE
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
 from orbitmq.message import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, Property, QueueType
-from orbitmq.store.index.index_files import IndexFiles
-from orbitmq.store.index.index_verify import IndexVerifier, IndexVerifyReport
+from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.queues.batch_queue import BatchQueues
-from orbitmq.store.queues.batch_verify import BatchVerifier
 from orbitmq.store.queues.consume_queue import ConsumeQueues, Replace
 from orbitmq.store.queues.cq_ext import ExtQueues
-from orbitmq.store.queues.queue_names import BATCH, SIMPLE
-from orbitmq.store.queues.queue_trim import delete_topic
-from orbitmq.store.queues.queue_verify import QueueDifference, QueueVerifier, QueueVerifyReport
+from orbitmq.store.queues.names import BATCH, SIMPLE
+from orbitmq.store.queues.trim import delete_topic
+from orbitmq.store.verify.adopt_batch_queues import BatchVerifier
+from orbitmq.store.verify.adopt_index import IndexVerifier, IndexVerifyReport
+from orbitmq.store.verify.adopt_queues import QueueDifference, QueueVerifier, QueueVerifyReport
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 Order: lock, table of topics, checkpoint and snapshot, recovery, segments, queue offsets, abort file.
 Threads come last, and not here. A store whose dispatch a Spark job does is put together in
-`opening_followed.py`.
+`spark_dispatch/opening.py`.
 """
 
 import logging
@@ -27,8 +27,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher, Extra
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.store.flags import Flag, RunningFlags
-from orbitmq.store.handover import Handover
-from orbitmq.store.index.index_files import IndexFiles
+from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.log.append_rules import AppendRules, TopicTypes
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import LogFlusher
@@ -37,12 +36,13 @@ from orbitmq.store.opening_marks import write_abort
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues, trim_ext
-from orbitmq.store.queues.flush_queues import FlushSchedule, QueueFlusher
-from orbitmq.store.queues.queue_names import QueueNames
-from orbitmq.store.queues.queue_trim import delete_before
+from orbitmq.store.queues.flush import FlushSchedule, QueueFlusher
+from orbitmq.store.queues.names import QueueNames
+from orbitmq.store.queues.trim import delete_before
 from orbitmq.store.recovery.adopt import RecoverOptions, RecoveryReport, recover_store
 from orbitmq.store.recovery.lost_records import FillStyle
 from orbitmq.store.snapshot import SnapshotFile
+from orbitmq.store.spark_dispatch.handover import Handover
 from orbitmq.store.statistics import Counters
 from orbitmq.store.topic_types import read_topic_types
 
@@ -92,7 +92,7 @@ def open_parts(around: Surroundings) -> StoreParts:
     try:
         if around.config.follows_spark:
             # Here, because it builds on this module.
-            from orbitmq.store.opening_followed import FollowedOpening
+            from orbitmq.store.spark_dispatch.opening import FollowedOpening
 
             parts = FollowedOpening(around, lock, handover).run()
         else:

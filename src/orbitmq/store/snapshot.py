@@ -22,7 +22,7 @@ from orbitmq.format.snapshot import (
 )
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.queues.consume_queue import QueueCapture
-from orbitmq.store.queues.queue_names import QueueNames
+from orbitmq.store.queues.names import QueueNames
 
 log = logging.getLogger(__name__)
 

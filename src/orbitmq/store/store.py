@@ -19,13 +19,13 @@ from orbitmq.store.clean import DiskRatio, disk_ratio
 from orbitmq.store.closing import Closing
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Extra
-from orbitmq.store.dispatch_follow import DispatchFollower
 from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.flush import GroupCommit
 from orbitmq.store.opening import StoreParts, Surroundings, open_parts
 from orbitmq.store.recovery.adopt import RecoveryReport
+from orbitmq.store.spark_dispatch.follow import DispatchFollower
 from orbitmq.store.statistics import StoreStatistics, snapshot
 from orbitmq.store.store_reads import StoreReads
 from orbitmq.units import SECOND_MS

@@ -15,9 +15,9 @@ from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.batch_time_search import batch_offset_by_time
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.time_search import offset_by_time
-from orbitmq.store.read import TOTAL_BYTES_MAX, GetResult, QueueReader, ReadLimits
-from orbitmq.store.record_finder import RecordFinder, record_shaped
-from orbitmq.store.tag_filter import MessageFilter, TagFilter
+from orbitmq.store.reads.read import TOTAL_BYTES_MAX, GetResult, QueueReader, ReadLimits
+from orbitmq.store.reads.record_finder import RecordFinder, record_shaped
+from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter
 
 NO_TIME = -1
 NO_QUEUE = -1

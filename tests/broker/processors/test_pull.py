@@ -17,8 +17,8 @@ from message_replay import (
     send_command,
     without_port,
 )
-from orbitmq.broker.clients import ClientConnection
 from orbitmq.broker.processors.pull import _code
+from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.message import GetStatus
 from orbitmq.units import HOUR_MS
 from orbitmq.wire.bodies.heartbeat import Subscription

@@ -7,7 +7,7 @@ import pytest
 from message_replay import MessageWorld, pull_command, records_of, send_command
 from orbitmq.broker.processors.offsets import OffsetsProcessor
 from orbitmq.broker.processors.topics_admin import TopicsAdminProcessor
-from orbitmq.client.message import decode_messages
+from orbitmq.client.core.message import decode_messages
 from orbitmq.format.client_batch import ClientMessage, encode_client_batch
 from orbitmq.store.config import FlushMode
 from orbitmq.wire.bodies.topic_config import TopicConfig

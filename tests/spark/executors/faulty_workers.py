@@ -22,15 +22,15 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from orbitmq.spark import daemon
+from orbitmq.spark.start import daemon
 
 STAGES = {
-    "scan": ("orbitmq.spark.jobs.rebuild_scan", "Scan", "__call__"),
-    "build": ("orbitmq.spark.jobs.rebuild_build", "Build", "__call__"),
-    "index": ("orbitmq.spark.jobs.verify_index", "", "look_at_index_file"),
-    "log": ("orbitmq.spark.jobs.verify_scan", "", "scan_split"),
-    "queues": ("orbitmq.spark.jobs.verify_queues", "", "compare_queues"),
-    "tail": ("orbitmq.spark.jobs.dispatch_source", "TailReader", "read"),
+    "scan": ("orbitmq.spark.jobs.rebuild.scan", "Scan", "__call__"),
+    "build": ("orbitmq.spark.jobs.rebuild.build", "Build", "__call__"),
+    "index": ("orbitmq.spark.jobs.verify.index", "", "look_at_index_file"),
+    "log": ("orbitmq.spark.jobs.verify.scan", "", "scan_split"),
+    "queues": ("orbitmq.spark.jobs.verify.queues", "", "compare_queues"),
+    "tail": ("orbitmq.spark.jobs.dispatch.source", "TailReader", "read"),
 }
 WAIT_SECONDS = 200.0
 EXECUTOR = os.getppid()

@@ -21,8 +21,8 @@ from orbitmq.format.index_file import (
     key_hash,
     slot_position,
 )
-from orbitmq.store.index.index_files import IndexFiles, Items
-from orbitmq.store.index.index_load import load_index_states
+from orbitmq.store.index.files import IndexFiles, Items
+from orbitmq.store.index.load import load_index_states
 from orbitmq.testing.builders import make_request, unique_key
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.testing.fake_disk import FaultyDisk

@@ -7,7 +7,7 @@ import pytest
 
 from orbitmq.format.columns import ITEM
 from orbitmq.format.index_file import HEADER_BYTES, key_hash
-from orbitmq.store.index.index_load import keep_full_files, load_index_states
+from orbitmq.store.index.load import keep_full_files, load_index_states
 from orbitmq.testing.fake_clock import FakeClock
 from queue_world import SegmentsLog, World, make_world, small_layout
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from orbitmq.format.columns import ITEM
 from orbitmq.format.index_file import ENTRY, HEADER, entry_position, key_hash
-from orbitmq.store.index.index_files import Items
-from orbitmq.store.index.index_load import load_index_states
-from orbitmq.store.index.index_verify import IndexVerifier, IndexVerifyReport
+from orbitmq.store.index.files import Items
+from orbitmq.store.index.load import load_index_states
+from orbitmq.store.verify.adopt_index import IndexVerifier, IndexVerifyReport
 from orbitmq.testing.fake_clock import FakeClock
 from queue_world import SegmentsLog, World, make_world, small_layout
 

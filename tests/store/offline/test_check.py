@@ -11,10 +11,10 @@ from orbitmq.errors import NotAStoreError, WrongFileError
 from orbitmq.format.kernels import plain
 from orbitmq.message import AppendRequest, SysFlag
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.offline.check import CheckReport, check_store
-from orbitmq.store.offline.check_facts import is_open_elsewhere
-from orbitmq.store.offline.findings import FINDINGS_PER_KIND_MAX, Findings, Kind
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import CheckReport, check_store
+from orbitmq.store.verify.facts import is_open_elsewhere
+from orbitmq.store.verify.findings import FINDINGS_PER_KIND_MAX, Findings, Kind
 
 STORES = ["mixed", "cleaned", "ext", "batchcq", "propcrc", "timer", "indexroll", "crashed"]
 

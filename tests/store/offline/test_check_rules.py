@@ -10,12 +10,12 @@ from orbitmq.files.layout import StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.cq_unit import UNIT
 from orbitmq.format.kernels import plain
-from orbitmq.store.offline.check import check_store
-from orbitmq.store.offline.check_index import IndexTally
-from orbitmq.store.offline.expected_units import QueueOrder
-from orbitmq.store.offline.findings import FINDINGS_PER_KIND_MAX, Findings, Kind
-from orbitmq.store.offline.index_chains import check_index_file
-from orbitmq.store.offline.unit_compare import UnitComparison
+from orbitmq.store.verify.check import check_store
+from orbitmq.store.verify.expected_units import QueueOrder
+from orbitmq.store.verify.findings import FINDINGS_PER_KIND_MAX, Findings, Kind
+from orbitmq.store.verify.index import IndexTally
+from orbitmq.store.verify.index_chains import check_index_file
+from orbitmq.store.verify.unit_compare import UnitComparison
 
 
 def test_findings_come_by_kind_and_place_in_whatever_order_they_were_found() -> None:

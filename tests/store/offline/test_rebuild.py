@@ -10,9 +10,9 @@ from golden_stores import damage, rows, settings, unpack
 from orbitmq.errors import CorruptRecordError, StoreError, StoreLockedError
 from orbitmq.format.kernels import plain
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.offline.check import check_store
 from orbitmq.store.offline.rebuild import RebuildReport, rebuild_store
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import check_store
 from orbitmq.testing.fake_disk import FaultyDisk
 
 STORES = ["mixed", "crashed", "cleaned", "ext", "batchcq", "propcrc", "timer", "indexroll"]

@@ -8,10 +8,10 @@ from golden_stores import damage, rows, settings, torn_variants, unpack
 from orbitmq.errors import StoreLockedError
 from orbitmq.format.kernels import plain
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.offline.check import check_store
 from orbitmq.store.offline.repair import RepairReport, repair_store
-from orbitmq.store.recovery.recovery_plan import RepairKind
+from orbitmq.store.recovery.plan import RepairKind
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import check_store
 
 IN_LOG = {
     "tail-half": RepairKind.CUT,

@@ -8,8 +8,8 @@ from orbitmq.format.cq_ext_unit import ADDRESS_MAX, END_MARK, ext_address
 from orbitmq.format.cq_unit import decode_units
 from orbitmq.store.dispatch import Chunk
 from orbitmq.store.queues.cq_ext import trim_ext
-from orbitmq.store.queues.queue_trim import delete_before
-from orbitmq.store.tag_filter import TagFilter
+from orbitmq.store.queues.trim import delete_before
+from orbitmq.store.reads.tag_filter import TagFilter
 from orbitmq.testing.builders import make_request
 from queue_world import LogBuilder, World, make_world, small_layout
 

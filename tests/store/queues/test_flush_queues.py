@@ -11,9 +11,9 @@ from orbitmq.files.disk import Disk
 from orbitmq.format.checkpoint import Extension
 from orbitmq.format.checkpoint import decode as decode_checkpoint
 from orbitmq.store.checkpoint import CheckpointFile
-from orbitmq.store.index.index_load import load_index_states
-from orbitmq.store.queues.flush_queues import FlushSchedule, QueueFlusher
-from orbitmq.store.queues.queue_load import check_states, load_states
+from orbitmq.store.index.load import load_index_states
+from orbitmq.store.queues.flush import FlushSchedule, QueueFlusher
+from orbitmq.store.queues.load import check_states, load_states
 from orbitmq.store.snapshot import SnapshotFile
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orbitmq.format.snapshot import QueueKind, QueueState
-from orbitmq.store.queues.queue_load import check_states, load_states
+from orbitmq.store.queues.load import check_states, load_states
 from queue_world import (
     SegmentsLog,
     World,

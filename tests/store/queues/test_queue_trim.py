@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orbitmq.files.disk import Disk
 from orbitmq.format.cq_unit import decode_units
-from orbitmq.store.queues.queue_trim import (
+from orbitmq.store.queues.trim import (
     correct_min,
     delete_before,
     delete_topic,

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbitmq.message import Boundary
-from orbitmq.store.queues.queue_trim import correct_min
 from orbitmq.store.queues.time_search import offset_by_time
+from orbitmq.store.queues.trim import correct_min
 from orbitmq.testing.builders import make_request
 from queue_world import LogBuilder, World, make_world, small_layout
 

@@ -15,7 +15,7 @@ from orbitmq.message import AppendRequest, QueueType
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.queues import consume_queue
 from orbitmq.store.recovery.adopt import RecoveryReport
-from orbitmq.store.recovery.recovery_plan import RepairKind
+from orbitmq.store.recovery.plan import RepairKind
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock

@@ -12,11 +12,11 @@ from orbitmq.format.kernels import plain
 from orbitmq.format.record import decode_record
 from orbitmq.message import AppendRequest, AppendStatus, Host
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.offline.check import check_store
-from orbitmq.store.offline.findings import Kind
 from orbitmq.store.offline.repair import repair_store
 from orbitmq.store.recovery.torn_records import NOWHERE, SECTOR_BYTES, first_torn
 from orbitmq.store.store import MessageStore
+from orbitmq.store.verify.check import check_store
+from orbitmq.store.verify.findings import Kind
 
 SEGMENT = 64 * 1024
 

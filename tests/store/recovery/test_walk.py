@@ -19,7 +19,7 @@ from orbitmq.message import SysFlag
 from orbitmq.store.dispatch import Chunk
 from orbitmq.store.recovery.log_view import LogView, open_log
 from orbitmq.store.recovery.lost_records import PADDING_TOPIC, LostRecord
-from orbitmq.store.recovery.recovery_plan import Plan, Repair, RepairKind, WalkOptions
+from orbitmq.store.recovery.plan import Plan, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.walk import WalkResult, plan_recovery, walk
 
 OPTIONS = WalkOptions(kernels=plain())

@@ -5,7 +5,7 @@ import pytest
 from conf_store import ConfStore, request_of, wires
 from message_replay import MessageWorld, pull_command, records_of
 from orbitmq.message import AppendRequest
-from orbitmq.store import read as read_module
+from orbitmq.store.reads import read as read_module
 from orbitmq.testing.builders import make_request
 from orbitmq.wire.bodies.topic_config import TopicConfig
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from orbitmq.broker.clients import ClientConnection
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import Handler
+from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.wire.bodies.heartbeat import CheckClient, ConsumerData, ConsumerIds, HeartbeatData
 from orbitmq.wire.bodies.locks import LockAnswer, LockRequest
 from orbitmq.wire.codes import RequestCode, ResponseCode

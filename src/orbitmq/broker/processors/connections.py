@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from orbitmq.broker.clients import ClientConnection as Client
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import Handler
+from orbitmq.broker.tables.clients import ClientConnection as Client
 from orbitmq.wire.bodies.connections import (
     ClientConnection,
     ConsumerConnections,

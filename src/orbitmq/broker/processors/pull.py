@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.broker.long_poll import Parked
-from orbitmq.broker.pull_rules import PullCheck, PullRules
+from orbitmq.broker.delivery.long_poll import Parked
+from orbitmq.broker.delivery.pull_rules import PullCheck, PullRules
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import Handler, failure_answer
 from orbitmq.message import GetStatus
-from orbitmq.store.read import GetResult
-from orbitmq.store.tag_filter import TagFilter
+from orbitmq.store.reads.read import GetResult
+from orbitmq.store.reads.tag_filter import TagFilter
 from orbitmq.units import HOUR_MS, KiB
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.headers.pull import PullHeader

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.broker.clients import ClientConnection
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import Handler
+from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.errors import FieldError, FormatError, RequestTimeoutError, WireError
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.units import SECOND_MS

@@ -14,11 +14,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.broker.flush_wait import FlushWait
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import Handler, failure_answer
-from orbitmq.broker.send_answers import SendAnswers, refusal_remark, response_code
-from orbitmq.broker.send_rules import (
+from orbitmq.broker.sends.answers import SendAnswers, refusal_remark, response_code
+from orbitmq.broker.sends.flush_wait import FlushWait
+from orbitmq.broker.sends.rules import (
     ACTED_ON,
     CLEANUP_POLICY,
     COMPACTION,

@@ -8,11 +8,11 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from orbitmq.broker.flush_wait import FlushWait
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import Handler
-from orbitmq.broker.send_answers import FAQ
-from orbitmq.broker.send_rules import HEADER_LIMIT_VERSION
+from orbitmq.broker.sends.answers import FAQ
+from orbitmq.broker.sends.flush_wait import FlushWait
+from orbitmq.broker.sends.rules import HEADER_LIMIT_VERSION
 from orbitmq.format.properties import encode_properties
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property, SysFlag
 from orbitmq.wire.codes import RequestCode, ResponseCode

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import Handler, failure_answer
-from orbitmq.broker.send_rules import topic_name_problem
-from orbitmq.broker.topic_attributes import (
+from orbitmq.broker.sends.rules import topic_name_problem
+from orbitmq.broker.tables.topic_attributes import (
     MESSAGE_TYPE,
     MIXED,
     AttributeChangeError,

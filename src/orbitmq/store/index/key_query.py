@@ -5,7 +5,7 @@ from typing import Final
 
 from orbitmq.errors import FormatError
 from orbitmq.format.record import decode_record, store_ms_at
-from orbitmq.store.index.index_files import IndexFiles
+from orbitmq.store.index.files import IndexFiles
 
 COUNT_MAX: Final = 64  # maxMsgsNumBatch
 ROUNDS: Final = 3

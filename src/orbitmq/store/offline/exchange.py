@@ -26,11 +26,11 @@ from orbitmq.files.replace import read_whole, replace_file
 from orbitmq.format.checkpoint import Extension
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.dispatch import Dispatcher
-from orbitmq.store.offline.check_facts import last_unit_end
-from orbitmq.store.queues.queue_load import load_queue
-from orbitmq.store.queues.queue_trim import correct_min
+from orbitmq.store.queues.load import load_queue
+from orbitmq.store.queues.trim import correct_min
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.snapshot import SnapshotFile, capture, encode_capture
+from orbitmq.store.verify.facts import last_unit_end
 
 WORK_NAME: Final = "orbitmq.rebuild"
 MARKER_NAME: Final = "exchange.json"

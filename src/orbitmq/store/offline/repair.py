@@ -20,9 +20,9 @@ from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.recovery.lost_records import FillStyle
 from orbitmq.store.recovery.mend import Mender
+from orbitmq.store.recovery.plan import Plan, WalkOptions
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.recovery.queue_units import FileUnits
-from orbitmq.store.recovery.recovery_plan import Plan, WalkOptions
 from orbitmq.store.recovery.replay import Progress
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import plan_recovery

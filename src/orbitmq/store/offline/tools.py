@@ -12,12 +12,12 @@ from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import Kernels
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher
-from orbitmq.store.handover import taken_over
-from orbitmq.store.index.index_files import IndexFiles
+from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
-from orbitmq.store.queues.queue_names import QueueNames
+from orbitmq.store.queues.names import QueueNames
+from orbitmq.store.spark_dispatch.handover import taken_over
 from orbitmq.store.topic_types import read_topic_types
 
 

@@ -22,9 +22,9 @@ from orbitmq.format.batch_unit import UNIT_BYTES, UNIT_DTYPE, BatchUnit, decode_
 from orbitmq.format.segment_name import segment_name
 from orbitmq.format.snapshot import QueueKind as SnapshotKind
 from orbitmq.format.snapshot import QueueState
-from orbitmq.store.queues.queue_load import FILES_BACK
-from orbitmq.store.queues.queue_names import BATCH, QueueNames
-from orbitmq.store.queues.queue_trim import list_bases
+from orbitmq.store.queues.load import FILES_BACK
+from orbitmq.store.queues.names import BATCH, QueueNames
+from orbitmq.store.queues.trim import list_bases
 from orbitmq.units import PAGE_BYTES, KiB
 
 PENDING_BYTES: Final = 4 * KiB
@@ -48,7 +48,7 @@ class BatchQueue:
 
 
 class Verifier(Protocol):
-    """What compares units with the files while a store is adopted (`batch_verify`)."""
+    """What compares units with the files while a store is adopted (`verify/adopt_batch_queues.py`)."""
 
     def first_seen(self, number: int, unit: BatchUnit) -> BatchQueue:
         """Return the queue that takes this unit; find its place if it is the queue's first."""

@@ -26,8 +26,8 @@ from orbitmq.files.layout import StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import Ints, PackedUnits
 from orbitmq.format.cq_unit import PADDING, UNIT, UNIT_BYTES
-from orbitmq.store.queues.queue_arrays import QueueArrays
-from orbitmq.store.queues.queue_names import SIMPLE, QueueNames
+from orbitmq.store.queues.arrays import QueueArrays
+from orbitmq.store.queues.names import SIMPLE, QueueNames
 from orbitmq.store.queues.unit_files import UnitFiles
 from orbitmq.units import PAGE_BYTES, KiB, MiB
 
@@ -112,7 +112,7 @@ class ConsumeQueues(UnitFiles):
     ) -> None:
         """Take the units of a batch of records. Only memory changes: this cannot fail half-way.
 
-        `verify` is for a store that is being adopted (`queue_verify`). With `replace` the units are
+        `verify` is for a store that is being adopted (`verify/adopt_queues.py`). With `replace` the units are
         passed through it after repeats were left out, once each.
         """
         assert verify == (self._compare is not None)

@@ -28,8 +28,8 @@ from orbitmq.format.cq_ext_unit import (
 from orbitmq.format.cq_unit import UNIT_DTYPE
 from orbitmq.format.segment_name import segment_name
 from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.queue_names import QueueNames
-from orbitmq.store.queues.queue_trim import list_bases
+from orbitmq.store.queues.names import QueueNames
+from orbitmq.store.queues.trim import list_bases
 from orbitmq.units import KiB
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.segment_name import segment_name
-from orbitmq.store.queues.queue_names import QueueNames
+from orbitmq.store.queues.names import QueueNames
 
 
 class UnitFiles:

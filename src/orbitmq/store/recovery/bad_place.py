@@ -25,8 +25,8 @@ from orbitmq.store.recovery.lost_records import (
     arrange,
     encode_slots,
 )
+from orbitmq.store.recovery.plan import Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.queue_counts import Queue, QueueCounts, first_offsets, next_record
-from orbitmq.store.recovery.recovery_plan import Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.replay import LogStop
 from orbitmq.store.recovery.torn_records import first_torn
 from orbitmq.units import MiB

@@ -6,8 +6,8 @@ from pathlib import Path
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
 from orbitmq.store.recovery.log_view import LogView, SegmentView
+from orbitmq.store.recovery.plan import Repair
 from orbitmq.store.recovery.quarantine import Quarantine
-from orbitmq.store.recovery.recovery_plan import Repair
 
 CUT_GROUP = "cut-segments"
 

@@ -6,7 +6,7 @@ from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.segment_name import segment_name
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.queue_trim import cut_files, list_bases
+from orbitmq.store.queues.trim import cut_files, list_bases
 from orbitmq.store.recovery.queue_units import stored_units
 
 

@@ -20,8 +20,8 @@ from orbitmq.format.columns import Mark
 from orbitmq.store.dispatch import Chunk
 from orbitmq.store.recovery.bad_place import BadPlaces, is_zero
 from orbitmq.store.recovery.log_view import LogView
+from orbitmq.store.recovery.plan import Note, Plan, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.queue_counts import Queue, QueueCounts
-from orbitmq.store.recovery.recovery_plan import Note, Plan, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.replay import LogStop, Progress, ReplayState, replay
 from orbitmq.store.recovery.torn_records import first_torn
 

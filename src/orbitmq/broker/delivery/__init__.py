@@ -1,0 +1,1 @@
+"""What reaches consumers later: parked pulls and delayed messages."""

@@ -1,0 +1,1 @@
+"""A send: its rules, its answer, the wait for the disk."""

@@ -1,0 +1,42 @@
+"""`orbitmq spark verify`."""
+
+import typer
+
+from orbitmq.cli.output import Output, print_json
+from orbitmq.cli.spark.options import Conf, Config, Master, OutputForm, Root, spark_context
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(verify)
+
+
+def verify(
+    root: Root,
+    config: Config = None,
+    master: Master = None,
+    conf: Conf = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """List what is wrong with a store: file, position, cause, what to run. Changes nothing.
+
+    The findings of `orbitmq store check`, found by tasks side by side. Exit code 1 for findings, 4 for a
+    store that cannot be read.
+    """
+    from orbitmq.cli.spark.progress import shown_progress
+    from orbitmq.cli.store_text import check_value, print_check
+    from orbitmq.files.layout import guess_layout
+    from orbitmq.settings import load_settings
+
+    settings = load_settings(config)
+    guess_layout(root, settings)  # what is no store shows before Spark starts
+    with spark_context(master, conf) as spark, shown_progress(spark) as progress:
+        from orbitmq.spark.jobs.verify.job import verify as verify_store
+
+        report = verify_store(spark, root, settings, progress)
+    if output is Output.JSON:
+        print_json(check_value(report))
+    else:
+        print_check(root, report)
+    if report.findings:
+        raise typer.Exit(code=1)

@@ -1,0 +1,1 @@
+"""Admin: topics, groups, offsets, messages of a cluster."""

@@ -1,0 +1,17 @@
+"""AsyncAdmin: look at a cluster and change it, from asyncio code.
+
+async with AsyncAdmin("127.0.0.1:9876") as admin:
+    await admin.create_topic("Orders", queues=4)
+    progress = await admin.progress("orders-service")
+    print(progress.lag, progress.queues[0].lag)
+    message = (await admin.messages_by_key("Orders", "order-17"))[0]
+"""
+
+from orbitmq.client.admin.brokers import BrokerAdmin
+from orbitmq.client.admin.groups import GroupAdmin
+from orbitmq.client.admin.messages import MessageAdmin
+from orbitmq.client.admin.offsets import OffsetAdmin
+
+
+class AsyncAdmin(OffsetAdmin, GroupAdmin, MessageAdmin, BrokerAdmin):
+    """An admin client for asyncio code. Belongs to the loop in which it was opened."""

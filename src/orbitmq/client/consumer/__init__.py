@@ -1,0 +1,1 @@
+"""Consumers: rebalance, fetch, consume, offsets."""

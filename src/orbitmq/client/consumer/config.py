@@ -1,0 +1,105 @@
+"""What a consumer can be told. RocketMQ's key stands beside each field."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from orbitmq.client.consumer.rebalance import Average, Strategy
+from orbitmq.client.core.name_rules import require_group
+from orbitmq.errors import ConfigError
+from orbitmq.units import MINUTE_MS, SECOND_MS, KiB, MiB
+
+RECONSUME_TIMES_DEFAULT: Final = 16
+UNLIMITED: Final = 0x7FFFFFFF
+
+
+class Model(Enum):
+    """Who gets a message (RocketMQ: MessageModel)."""
+
+    CLUSTERING = "CLUSTERING"
+    """One member of the group."""
+    BROADCASTING = "BROADCASTING"
+    """Every member; each keeps its offsets in a file of its own."""
+
+
+class StartFrom(Enum):
+    """Where a group begins that never read a queue before (RocketMQ: ConsumeFromWhere)."""
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+def _default_offsets_directory() -> Path:
+    return Path.home() / ".rocketmq_offsets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """Everything about one consumer but its connections, which `ClientConfig` describes."""
+
+    group: str  # consumerGroup
+    topics: Mapping[str, str] = field(default_factory=dict)  # topic -> tag expression
+    model: Model = Model.CLUSTERING  # messageModel
+    orderly: bool = False
+    start_from: StartFrom = StartFrom.LAST  # consumeFromWhere
+    start_ms: int = 0  # consumeTimestamp; 0: half an hour before the start
+    strategy: Strategy = field(default_factory=Average)  # allocateMessageQueueStrategy
+
+    # Handling.
+    workers: int = 20  # consumeThreadMax
+    batch_size: int = 1  # consumeMessageBatchMaxSize
+    reconsume_times_max: int = -1  # maxReconsumeTimes; -1: 16, without limit if orderly
+    consume_timeout_ms: int = 15 * MINUTE_MS  # consumeTimeout
+    suspend_queue_ms: int = SECOND_MS  # suspendCurrentQueueTimeMillis
+    retry_level: int = 0  # delayLevelWhenNextConsume; 0: the broker chooses, -1: dead letters
+    close_wait_ms: int = 30 * SECOND_MS  # awaitTerminationMillisWhenShutdown
+
+    # Pulling.
+    pull_count: int = 32  # pullBatchSize
+    pull_bytes: int = 256 * KiB  # pullBatchSizeInBytes
+    pull_interval_ms: int = 0  # pullInterval
+    suspend_ms: int = 15 * SECOND_MS  # brokerSuspendMaxTimeMillis
+    pull_timeout_ms: int = 30 * SECOND_MS  # consumerTimeoutMillisWhenSuspend
+    pull_failed_wait_ms: int = SECOND_MS  # pullTimeDelayMillsWhenException
+    held_count_max: int = 1000  # pullThresholdForQueue
+    held_bytes_max: int = 100 * MiB  # pullThresholdSizeForQueue
+    held_span_max: int = 2000  # consumeConcurrentlyMaxSpan
+    topic_count_max: int = -1  # pullThresholdForTopic; over all queues of a topic
+    topic_bytes_max: int = -1  # pullThresholdSizeForTopic
+    expression_in_pull: bool = False  # postSubscriptionWhenPull
+
+    # Jobs.
+    persist_interval_ms: int = 5 * SECOND_MS  # persistConsumerOffsetInterval
+    rebalance_interval_ms: int = 20 * SECOND_MS  # rocketmq.client.rebalance.waitInterval
+    rebalance_again_ms: int = SECOND_MS  # rocketmq.client.rebalance.minInterval
+    lock_interval_ms: int = 20 * SECOND_MS  # rocketmq.client.rebalance.lockInterval
+    handover_wait_ms: int = 500
+    """How long a queue that may have been another member's rests before its offset is read."""
+
+    offsets_directory: Path = field(default_factory=_default_offsets_directory)
+    """Where broadcasting keeps its offsets (rocketmq.client.localOffsetStoreDir)."""
+
+    def __post_init__(self) -> None:
+        require_group(self.group)
+        for name in ("workers", "batch_size", "pull_count", "held_count_max", "held_bytes_max"):
+            if getattr(self, name) < 1:
+                raise ConfigError(name, getattr(self, name), "must be at least 1")
+        if self.pull_timeout_ms <= self.suspend_ms:
+            rule = f"must be longer than suspend_ms = {self.suspend_ms}: a pull waits that long"
+            raise ConfigError("pull_timeout_ms", self.pull_timeout_ms, rule)
+        if self.pull_count > 1024 or self.batch_size > 1024:
+            raise ConfigError("pull_count", self.pull_count, "and batch_size are at most 1024")
+
+    @property
+    def clustering(self) -> bool:
+        return self.model is Model.CLUSTERING
+
+    @property
+    def reconsume_limit(self) -> int:
+        """How often a message may fail before it goes to the dead letters."""
+        if self.reconsume_times_max >= 0:
+            return self.reconsume_times_max
+        return UNLIMITED if self.orderly else RECONSUME_TIMES_DEFAULT

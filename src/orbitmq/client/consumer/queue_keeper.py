@@ -1,0 +1,248 @@
+"""QueueKeeper: the queues that a push consumer has, and how they come and go.
+
+assigned (locked, if orderly) -> its offset read -> pulled and handled -> dropped (no more pulls; what
+runs may end) -> its offset stored -> handed over (unlocked, if orderly)
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, Protocol, TypeVar
+
+from orbitmq.client.consumer.context import ConsumerContext
+from orbitmq.client.consumer.process_queue import ProcessQueue
+from orbitmq.client.consumer.pull_loop import PullLoop
+from orbitmq.client.consumer.queue_locks import QueueLocks
+from orbitmq.client.consumer.start_offset import start_offset
+from orbitmq.client.core.message import ReceivedMessage
+from orbitmq.errors import ClientError, WireError
+from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.message_queue import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_RESET_WAIT_MS: Final = 10 * SECOND_MS
+_ORDERLY_WAIT_MS: Final = 500
+"""How long a rebalance waits for an orderly handler before it tries again in the next round."""
+_FORCED_AFTER_MS: Final = 20 * SECOND_MS
+_RELEASE_SHARE: Final = 0.6
+"""The part of the handover time that handlers get to end; the rest is for storing the offset."""
+
+
+class Consumption(Protocol):
+    """Handles what was pulled; see `concurrent_consumption` and `orderly_consumption`."""
+
+    def open_queue(self, held: ProcessQueue) -> None: ...
+
+    def submit(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None: ...
+
+
+class _Kept:
+    """A queue that is ours and the task that pulls it; `moving`: it begins anew at another offset."""
+
+    __slots__ = ("held", "moving", "pull")
+
+    def __init__(self, held: ProcessQueue, pull: "asyncio.Task[None]") -> None:
+        self.held, self.pull, self.moving = held, pull, False
+
+    @property
+    def has_ended(self) -> bool:
+        return self.held.dropped or self.pull.done()
+
+
+class QueueKeeper:
+    """Takes queues and gives them up. Belongs to its loop's thread."""
+
+    def __init__(
+        self,
+        context: ConsumerContext,
+        consumption: Consumption,
+        wake_rebalance: Callable[[], None],
+    ) -> None:
+        self._context, self._config = context, context.config
+        self._consumption, self._wake_rebalance = consumption, wake_rebalance
+        self._locks = QueueLocks(context)
+        self._needs_locks = self._config.orderly and self._config.clustering
+        self._kept: dict[MessageQueue, _Kept] = {}
+        self._moves: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.resumed = asyncio.Event()
+        """Set while queues may be pulled."""
+        self.resumed.set()
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        return sorted(self._kept)
+
+    @property
+    def held(self) -> list[ProcessQueue]:
+        return [kept.held for kept in self._kept.values()]
+
+    # --- taking and giving up ---
+
+    async def hold(self, topic: str, queues: set[MessageQueue], *, shared: bool) -> bool:
+        """Hold exactly these queues of a topic; see `QueueHolder`."""
+        current = {queue for queue in self._kept if queue.topic == topic}
+        moving = {queue for queue in current if self._kept[queue].moving}
+        ended = {queue for queue in current if self._kept[queue].has_ended}
+        gone = (current - queues | ended) - moving
+        released = await _all(self._release(queue) for queue in sorted(gone))
+        new = queues - set(self._kept)
+        if new:
+            group = self._config.group
+            _log.info("group %s: %d new queues of topic %s", group, len(new), topic)
+        taken = await self._take(new, shared=shared)
+        return all(released) and taken and not moving
+
+    async def _take(self, queues: set[MessageQueue], *, shared: bool) -> bool:
+        if not queues:
+            return True
+        mine = queues
+        if self._needs_locks:
+            locked = await self._locks.lock(queues)
+            mine = {queue for queue, is_ours in locked.items() if is_ours}
+        elif shared and self._config.handover_wait_ms:
+            # The member that had the queue may be ending its last messages. Read the offset after
+            # it was stored, and no message comes twice.
+            await asyncio.sleep(self._config.handover_wait_ms / 1000)
+        taken = await _all(self._open(queue) for queue in sorted(mine))
+        return all(taken) and len(mine) == len(queues)
+
+    async def _open(self, queue: MessageQueue) -> bool:
+        context = self._context
+        context.offsets.forget(queue)
+        try:
+            offset = await start_offset(context, queue)
+        except (WireError, ClientError) as failure:
+            _log.warning("%s: no offset to begin at: %s", queue, failure)
+            return False
+        if self._closed or queue in self._kept:
+            return True
+        held = ProcessQueue(queue, offset, context.core.clock)
+        held.set_locked(self._needs_locks)
+        pull = PullLoop(
+            context,
+            held,
+            resumed=self.resumed,
+            queue_count=self._queue_count,
+            on_messages=self._consumption.submit,
+            on_illegal_offset=self._illegal_offset,
+        )
+        task = asyncio.get_running_loop().create_task(pull.run(), name=f"pull {queue}")
+        task.add_done_callback(log_failure)
+        self._kept[queue] = _Kept(held, task)
+        self._consumption.open_queue(held)
+        return True
+
+    def _queue_count(self, topic: str) -> int:
+        return sum(queue.topic == topic for queue in self._kept)
+
+    async def _release(self, queue: MessageQueue) -> bool:
+        """Give up a queue; return False if an orderly handler is still at work on it."""
+        kept = self._kept[queue]
+        kept.held.drop()
+        await stop_tasks([kept.pull])
+        wait_ms = self._config.handover_wait_ms * _RELEASE_SHARE
+        idle = await kept.held.wait_idle(_ORDERLY_WAIT_MS if self._needs_locks else wait_ms)
+        if self._needs_locks and not idle:
+            age_ms = self._context.core.clock.monotonic_ms() - kept.held.locked_ms
+            if age_ms <= _FORCED_AFTER_MS:
+                return False
+        await self._hand_over(queue, kept)
+        return True
+
+    async def _hand_over(self, queue: MessageQueue, kept: _Kept, *, lost: bool = False) -> None:
+        kept.held.handed_over = True
+        if not lost:
+            await self._context.offsets.persist([queue], retry=True)
+            if self._needs_locks:
+                await self._locks.unlock([queue])
+        if self._kept.get(queue) is kept:
+            del self._kept[queue]
+        self._context.offsets.forget(queue)
+
+    # --- offsets that jump ---
+
+    def _illegal_offset(self, held: ProcessQueue, offset: int) -> None:
+        held.drop()
+        self.move({held.queue: offset})
+
+    def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Forget what is held of these queues and begin them anew at these offsets."""
+        task = asyncio.get_running_loop().create_task(self._move(offsets), name="move offsets")
+        self._moves.add(task)
+        task.add_done_callback(self._moves.discard)
+        task.add_done_callback(log_failure)
+
+    async def _move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        await _all(self._move_one(queue, offset) for queue, offset in offsets.items())
+        self._wake_rebalance()
+
+    async def _move_one(self, queue: MessageQueue, offset: int) -> None:
+        kept = self._kept.get(queue)
+        if kept is None or kept.moving:
+            return
+        kept.moving = True
+        kept.held.drop()
+        await stop_tasks([kept.pull])
+        await kept.held.wait_idle(_RESET_WAIT_MS)
+        kept.held.handed_over = True
+        self._context.offsets.update(queue, offset, forward_only=False)
+        await self._hand_over(queue, kept)
+
+    # --- locks ---
+
+    async def renew_locks(self) -> None:
+        """Renew the locks of all queues; a queue whose lock was lost is given up."""
+        wanted = [queue for queue, kept in self._kept.items() if not kept.held.dropped]
+        for queue, is_ours in (await self._locks.lock(wanted)).items():
+            kept = self._kept.get(queue)
+            if kept is None or kept.moving:
+                continue
+            kept.held.set_locked(is_ours)
+            if not is_ours:
+                _log.warning("group %s: the lock of %s was lost", self._config.group, queue)
+                kept.held.drop()
+                await stop_tasks([kept.pull])
+                # Another member may be further than we are: our offset is not stored.
+                await self._hand_over(queue, kept, lost=True)
+                self._wake_rebalance()
+
+    # --- the end ---
+
+    async def stop_pulls(self) -> None:
+        """Pull nothing more, for good; what was pulled can still be handled."""
+        self._closed = True
+        await stop_tasks(self._moves)
+        await stop_tasks(kept.pull for kept in self._kept.values())
+
+    async def hand_over_all(self) -> None:
+        """Store all offsets and give all queues up."""
+        for kept in self._kept.values():
+            kept.held.drop()
+            kept.held.handed_over = True
+        await self._context.offsets.persist(retry=True)
+        if self._needs_locks:
+            await self._locks.unlock(self._kept)
+        self._kept.clear()
+
+
+async def stop_tasks(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    """Cancel tasks and wait until they are gone."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
+
+
+def log_failure(task: "asyncio.Task[None]") -> None:
+    """Log why a task ended that should not have."""
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        _log.error("%s failed", task.get_name(), exc_info=failure)
+
+
+async def _all(work: Iterable[Awaitable[T]]) -> list[T]:
+    return await asyncio.gather(*work)

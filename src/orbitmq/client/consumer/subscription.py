@@ -1,0 +1,85 @@
+"""What a consumer wants of a topic: a tag expression, and the exact check of what a broker sent.
+
+A broker filters by the hash of the tag; two tags can have the same one, so every message is looked at
+again here.
+
+expression         | means
+None, "", "*"      | everything
+"TagA"             | messages with this tag
+"TagA || TagB"     | with one of these tags
+sql("price > 3")   | what the SQL92 filter selects (the broker needs enablePropertyFilter=true)
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orbitmq.client.core.message import ReceivedMessage
+from orbitmq.errors import InvalidMessageError
+from orbitmq.format.java_hash import java_hash
+from orbitmq.message import Property
+from orbitmq.wire.bodies.heartbeat import TAG, Subscription
+
+EVERYTHING = "*"
+SQL92 = "SQL92"
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """An SQL92 expression over the properties of messages."""
+
+    expression: str
+
+
+def sql(expression: str) -> Sql:
+    """Return a filter that selects messages by their properties: sql("price > 3 AND color = 'red'")."""
+    if not expression.strip():
+        raise InvalidMessageError('an SQL92 filter must not be empty; use "*" for everything')
+    return Sql(expression)
+
+
+Expression = str | Sql | None
+
+
+def parse_tags(expression: str) -> list[str]:
+    """Return the tags of an expression in their order, each once; empty: everything."""
+    if expression in ("", EVERYTHING):
+        return []
+    tags = dict.fromkeys(part.strip() for part in expression.split("||"))
+    tags.pop("", None)
+    if not tags:
+        raise InvalidMessageError(f"subscription {expression!r}: no tag between the bars")
+    return list(tags)
+
+
+def subscription(topic: str, expression: Expression, version: int) -> Subscription:
+    """Return a subscription as heartbeats carry it; `version` is the time at which it was made."""
+    if isinstance(expression, Sql):
+        return Subscription(
+            topic=topic,
+            sub_string=expression.expression,
+            expression_type=SQL92,
+            sub_version=version,
+        )
+    tags = parse_tags(expression or "")
+    return Subscription(
+        topic=topic,
+        sub_string=expression if expression and tags else EVERYTHING,
+        expression_type=TAG,
+        tags_set=tags,
+        code_set=[java_hash(tag) for tag in tags],
+        sub_version=version,
+    )
+
+
+def wanted(messages: Iterable[ReceivedMessage], wanted_by: Subscription) -> list[ReceivedMessage]:
+    """Return the messages that the subscription really means.
+
+    Records that stand in for damaged ones are never wanted.
+    """
+    tags = frozenset(wanted_by.tags_set) if wanted_by.is_tag else frozenset()
+    return [
+        message
+        for message in messages
+        if (not tags or message.properties.get(Property.TAGS) in tags)
+        and Property.FILLER not in message.properties
+    ]

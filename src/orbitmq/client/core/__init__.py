@@ -1,0 +1,1 @@
+"""What producers, consumers and admin of one client id share."""

@@ -1,0 +1,1 @@
+"""Producer: route, send, retry."""

@@ -1,0 +1,281 @@
+"""AsyncProducer: send messages to topics, from asyncio code.
+
+async with AsyncProducer(namesrv="127.0.0.1:9876", group="demo") as producer:
+    result = await producer.send(Message("Orders", b"hello", tag="TagA", keys=["k1"]))
+    futures = [producer.send_async(Message("Orders", b"hello")) for _ in range(1000)]
+    results = await asyncio.gather(*futures)
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from orbitmq.client.core.config import ClientConfig, config_of
+from orbitmq.client.core.core import ClientCore
+from orbitmq.client.core.message import Message, ReceivedMessage
+from orbitmq.client.core.name_rules import require_group
+from orbitmq.client.core.route_cache import PublishRoute
+from orbitmq.client.producer.faults import queue_by_key
+from orbitmq.client.producer.send_engine import SendEngine
+from orbitmq.client.producer.send_request import RequestMaker, SendRequest
+from orbitmq.client.producer.send_result import SendResult, batch_results
+from orbitmq.client.producer.sending import Outcome, QueueSelector, RetryRule
+from orbitmq.client.producer.unique_id import unique_ids
+from orbitmq.clock import Clock
+from orbitmq.errors import ClientClosedError, InvalidMessageError
+from orbitmq.wire.bodies.message_queue import MessageQueue
+from orbitmq.wire.command import Command
+
+DEFAULT_GROUP: Final = "orbitmq-producer"
+
+Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of the queues of a topic, which come sorted by broker name and queue id."""
+
+
+def make_selector(
+    key: str | int | None, queue: MessageQueue | None, selector: Selector | None
+) -> QueueSelector | None:
+    """Return how the queue is chosen; None: in turn."""
+    if key is None and queue is None and selector is None:
+        return None
+    if (key is not None) + (queue is not None) + (selector is not None) > 1:
+        raise InvalidMessageError("give only one of key, queue and selector")
+    if key is not None:
+        return lambda route: queue_by_key(route.queues, key)
+    if queue is not None:
+        return lambda route: queue
+    assert selector is not None
+    return lambda route: _selected(selector, route)
+
+
+def _selected(selector: Selector, route: PublishRoute) -> MessageQueue:
+    queue = selector(route.queues)
+    if not isinstance(queue, MessageQueue):
+        raise InvalidMessageError("the selector must return one of the queues that it was given")
+    return queue
+
+
+class AsyncProducer:
+    """A producer for asyncio code. Belongs to the loop in which it was opened.
+
+    Enter it with `async with`, or call `open` and `close`. Any number of sends may be on their way;
+    `pending_sends_max` of them at once, the next ones wait.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        group: str = DEFAULT_GROUP,
+        *,
+        config: ClientConfig | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
+        require_group(group)
+        self._group = group
+        self._config = config_of(namesrv, config, settings).named()
+        self._clock = clock
+        self._core: ClientCore | None = None
+        self._engine: SendEngine | None = None
+        self._requests: RequestMaker | None = None
+        self._owns_core = True
+        self._rule = RetryRule(1 + self._config.retries)
+        self._async_rule = RetryRule(1 + self._config.async_retries, frozenset())
+
+    @classmethod
+    def on_core(cls, core: ClientCore, group: str) -> "AsyncProducer":
+        """Return an open producer on a core that somebody else keeps."""
+        producer = cls(group=group, config=core.config)
+        producer._owns_core = False
+        producer._use(core)
+        return producer
+
+    # --- life ---
+
+    @property
+    def group(self) -> str:
+        return self._group
+
+    @property
+    def client_id(self) -> str:
+        return self._config.client_id
+
+    @property
+    def config(self) -> ClientConfig:
+        return self._config
+
+    async def open(self) -> Self:
+        """Get ready; connections are made when they are needed."""
+        if self._core is None:
+            core = await ClientCore.acquire(self._config, self._clock)
+            try:
+                self._use(core)
+            except BaseException:
+                await core.release()
+                raise
+        return self
+
+    def _use(self, core: ClientCore) -> None:
+        core.add_producer(self)
+        self._core, self._engine = core, SendEngine(core)
+        ids = unique_ids(core.config.client_ip)
+        self._requests = RequestMaker(self._group, core.config, ids, core.clock)
+
+    async def close(self) -> None:
+        """Wait for what is on its way, leave the group and close the connections."""
+        core, self._core = self._core, None
+        if core is None or self._engine is None:
+            return
+        await self._engine.drain(self._config.send_timeout_ms)
+        await core.remove_producer(self)
+        if self._owns_core:
+            await core.release()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _opened(self) -> tuple[SendEngine, RequestMaker]:
+        if self._core is None or self._engine is None or self._requests is None:
+            raise ClientClosedError(
+                "the producer is not open: use it inside `async with`, or call open() first"
+            )
+        return self._engine, self._requests
+
+    # --- sending ---
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Send and wait until the broker has stored it; retried on another broker.
+
+        `key`: all messages with the same key go to the same queue, in order, without retries.
+        NoRouteError, InvalidMessageError, SendFailedError, ResponseError, RequestTimeoutError.
+        """
+        engine, requests = self._opened()
+        rule, timeout = self._rule, self._timeout(timeout_ms)
+        if engine.pending_count >= self._config.pending_sends_max:
+            await engine.wait_for_room(timeout)
+        outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        choice = make_selector(key, queue, selector)
+        engine.start(requests.single(message), outcome, rule, timeout, choice)
+        return await outcome
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+    ) -> "asyncio.Future[SendResult]":
+        """Send at once; the future gets the result. The fastest way: `await asyncio.gather(*futures)`.
+
+        Retried on another broker only when there was no answer. Nothing limits how many are on their
+        way: wait for some of them now and then.
+        """
+        engine, requests = self._opened()
+        outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        rule, timeout = self._async_rule, self._timeout(timeout_ms)
+        choice = make_selector(key, queue, selector)
+        engine.start(requests.single(message), outcome, rule, timeout, choice)
+        return outcome
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+    ) -> None:
+        """Send without an answer: fast, and nobody knows whether it was stored."""
+        engine, requests = self._opened()
+        request, choice = requests.single(message), make_selector(key, queue, selector)
+        route = await engine.routes.publish_route(message.topic)
+        chosen = engine.chooser.choose(route) if choice is None else choice(route)
+        await self._oneway(engine, request, chosen)
+
+    async def _oneway(self, engine: SendEngine, request: SendRequest, queue: MessageQueue) -> None:
+        address = engine.routes.primary(queue.broker_name)
+        if address is None:
+            raise engine.routes.no_route(request.topic)
+        fields = request.fields
+        fields["e"], fields["n"] = str(queue.queue_id), queue.broker_name
+        await engine.calls.oneway(engine.calls.vip(address), request.code, fields, request.body)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic in one request; return the result of each.
+
+        They are stored one behind the other in one queue. Larger amounts: `split_batch`.
+        """
+        engine, requests = self._opened()
+        request = requests.batch(messages)
+        outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        choice = make_selector(key, queue, None)
+        engine.start(request, outcome, self._rule, self._timeout(timeout_ms), choice)
+        return batch_results(await outcome, request.message_ids or [])
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic to which messages may be sent, in the order of selectors."""
+        engine, _ = self._opened()
+        return list((await engine.routes.publish_route(topic)).queues)
+
+    def _timeout(self, timeout_ms: float | None) -> float:
+        return self._config.send_timeout_ms if timeout_ms is None else timeout_ms
+
+    # --- what the synchronous face uses ---
+
+    @property
+    def request_maker(self) -> RequestMaker:
+        return self._opened()[1]
+
+    @property
+    def pending_count(self) -> int:
+        return 0 if self._engine is None else self._engine.pending_count
+
+    def start_prepared(
+        self,
+        request: SendRequest,
+        outcome: Outcome,
+        rule: RetryRule,
+        timeout_ms: float,
+        selector: QueueSelector | None,
+    ) -> None:
+        """Send what was prepared in another thread; an error goes to the outcome."""
+        try:
+            self._opened()[0].start(request, outcome, rule, timeout_ms, selector)
+        except Exception as failure:
+            outcome.set_exception(failure)
+
+    # --- what brokers ask; see ProducerRole ---
+
+    def on_check_transaction(
+        self, address: str, request: Command, message: ReceivedMessage
+    ) -> None:
+        """Nothing: this producer sends no half messages."""
+
+    def on_reply(self, message: ReceivedMessage) -> None:
+        """Nothing: this producer sends no requests."""

@@ -1,0 +1,1 @@
+"""Dispatch for a running broker, as a stream."""

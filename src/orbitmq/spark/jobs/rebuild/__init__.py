@@ -1,0 +1,1 @@
+"""Make queues and index anew from the log."""

@@ -1,0 +1,216 @@
+"""What queues and index get from one split of the log, packed: runs of units and the keys of records.
+
+A task packs a split without knowing anything of the rest of the log. Where each run and each key goes
+is told by the order of the splits alone; whoever joins them has to look at `first` and `end`, which say
+whether one split begins where the one before it ended.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from orbitmq.files.disk import Disk
+from orbitmq.files.layout import StoreLayout
+from orbitmq.files.positioned import FileCache
+from orbitmq.format.columns import Mark, Rows, ScanOptions
+from orbitmq.format.kernels import Kernels
+from orbitmq.message import QueueType
+from orbitmq.spark.jobs.rebuild.pack_collect import (
+    BatchCollector,
+    BatchRuns,
+    ItemCollector,
+    UnitCollector,
+    UnitRuns,
+)
+from orbitmq.spark.jobs.rebuild.pack_items import PackedItems, pack_items
+from orbitmq.spark.source.split_reader import BACK_BYTES, BadPlace, LogChunk, OnBad, read_split
+from orbitmq.spark.source.splits import Split
+from orbitmq.store.checkpoint import CheckpointFile
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.dispatch import Chunk, Dispatcher
+from orbitmq.store.queues.names import QueueNames
+from orbitmq.store.recovery.torn_records import NOWHERE, first_torn, whole_from
+from orbitmq.store.topic_types import read_batch_topics
+from orbitmq.units import KiB
+
+NOTHING = -1
+_RECENT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PackOptions:
+    """How records are dispatched in this store. Travels to tasks."""
+
+    layout: StoreLayout
+    scan: ScanOptions = field(default_factory=lambda: ScanOptions(check_crc=True))
+    batch_topics: frozenset[str] = frozenset()
+    multi_dispatch: bool = False
+    with_ext: bool = False
+    with_index: bool = True
+    whole_from: int = NOWHERE  # from this log offset on all records are ours, and a torn one is bad
+    back_bytes: int = BACK_BYTES  # more than the longest record
+
+    @classmethod
+    def of(cls, config: StoreConfig, disk: Disk | None = None) -> "PackOptions":
+        """Return the options of a store, from its settings, topics and checkpoint."""
+        disk, layout = disk or Disk(), config.layout()
+        return cls(
+            layout,
+            ScanOptions(check_crc=True, delay_ms=config.delay_ms),
+            batch_topics=read_batch_topics(layout.config("topics.json"), disk),
+            multi_dispatch=config.enable_multi_dispatch,
+            with_ext=config.enable_cq_ext,
+            with_index=config.index_enabled,
+            whole_from=whole_from(CheckpointFile(layout.checkpoint, disk).load()),
+            back_bytes=max(BACK_BYTES, config.message_bytes_max + 128 * KiB),
+        )
+
+
+class PackedQueue(NamedTuple):
+    """A queue that records of the split are in; its number is its place in `PackedSplit.queues`."""
+
+    topic: str
+    queue_id: int
+    kind: int  # of `queues/names.py`
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSplit:
+    """What one split holds. `first` and `end` are NOTHING when no record starts in it."""
+
+    split: Split
+    first: int  # log offset of the first record
+    end: int  # where the next record starts, in this split or behind it
+    records: int
+    recent_ms: tuple[int, ...]  # store times of the last three records
+    first_ms: int  # of the first record
+    earlier: bool  # some record is older than the one before it
+    doubtful: bool  # the last record before `bad` names another place than its own
+    bad: BadPlace | None  # reading ended here: no valid record, though the split goes on
+    queues: tuple[PackedQueue, ...]
+    units: UnitRuns
+    batches: BatchRuns
+    items: PackedItems
+
+
+def pack_split(
+    split: Split,
+    kernels: Kernels,
+    options: PackOptions,
+    *,
+    on_bad: OnBad | None = None,
+    at_record: bool = False,
+) -> PackedSplit:
+    """Scan a split and pack what queues and index get from it.
+
+    Without `on_bad` a place that holds no valid record ends it (`PackedSplit.bad`); with it, such places
+    are told and passed over. `at_record`: the caller knows that a record starts where the split does.
+    """
+    return _Packer(split, kernels, options, on_bad).run(at_record=at_record)
+
+
+class _EndedError(Exception):
+    """Ends the reading of a split at a bad place."""
+
+    def __init__(self, place: BadPlace) -> None:
+        self.place = place
+        super().__init__(place.reason)
+
+
+class _Packer:
+    """Packs one split. Not thread-safe."""
+
+    def __init__(
+        self, split: Split, kernels: Kernels, options: PackOptions, on_bad: OnBad | None
+    ) -> None:
+        self._split = split
+        self._kernels = kernels
+        self._options = options
+        self._on_bad = on_bad or _end
+        self._first = self._end = self._first_ms = NOTHING
+        self._records = 0
+        self._recent_ms: tuple[int, ...] = ()
+        self._earlier = self._last_is_lost = False
+        files = FileCache(Disk())
+        names = QueueNames(kernels)
+        layout = options.layout
+        self._units = UnitCollector(layout, files, names, with_times=options.with_ext)
+        self._batches = BatchCollector(layout, files, names)
+        self._items = ItemCollector(layout, files, kernels, enabled=options.with_index)
+        self._dispatcher = Dispatcher(
+            kernels,
+            self._units,
+            self._batches,
+            self._items,
+            topic_type=self._topic_type,
+            multi_dispatch=options.multi_dispatch,
+        )
+
+    def _topic_type(self, topic: str) -> QueueType:
+        return QueueType.BATCH if topic in self._options.batch_topics else QueueType.SIMPLE
+
+    def run(self, *, at_record: bool) -> PackedSplit:
+        bad: BadPlace | None = None
+        try:
+            for chunk in self._chunks(at_record=at_record):
+                self._take(chunk)
+        except _EndedError as ended:
+            bad = ended.place
+        names = self._dispatcher.queues.names
+        return PackedSplit(
+            self._split,
+            self._first,
+            self._end,
+            self._records,
+            self._recent_ms,
+            self._first_ms,
+            self._earlier,
+            bad is not None and self._last_is_lost,
+            bad,
+            tuple(PackedQueue(*names.name(no), names.kind(no)) for no in range(len(names))),
+            self._units.collected(),
+            self._batches.collected(),
+            pack_items(self._items.parts),
+        )
+
+    def _chunks(self, *, at_record: bool) -> Iterable[LogChunk]:
+        options = self._options
+        return read_split(
+            self._split,
+            self._kernels,
+            options.scan,
+            self._on_bad,
+            back_bytes=options.back_bytes,
+            at_record=at_record,
+        )
+
+    def _take(self, chunk: LogChunk) -> None:
+        data, rows = chunk.segment.data, chunk.rows
+        torn = first_torn(data, rows, self._options.whole_from)
+        if torn is not None:
+            rows = rows[:torn]
+        if len(rows):
+            self._note(rows)
+            self._units.rows = rows
+            self._dispatcher.apply(Chunk(data, rows))
+        if torn is not None:
+            at = int(chunk.rows["log_offset"][torn])
+            size = int(chunk.rows["size"][torn])
+            place = at - self._split.base_offset
+            self._on_bad(BadPlace(self._split.path, at, place, size, "the record was torn"))
+
+    def _note(self, rows: Rows) -> None:
+        times = rows["store_ms"]
+        if self._first == NOTHING:
+            self._first, self._first_ms = int(rows["log_offset"][0]), int(times[0])
+        elif times[0] < self._recent_ms[-1]:
+            self._earlier = True
+        self._earlier = self._earlier or bool((times[1:] < times[:-1]).any())
+        self._end = int(rows["log_offset"][-1]) + int(rows["size"][-1])
+        self._records += len(rows)
+        self._recent_ms = (*self._recent_ms, *times[-_RECENT:].tolist())[-_RECENT:]
+        self._last_is_lost = bool(rows["marks"][-1] & Mark.OFFSET_WRONG)
+
+
+def _end(place: BadPlace) -> None:
+    raise _EndedError(place)

@@ -1,0 +1,153 @@
+"""What a scanned split hands to the tasks that build files: a file beside the store, and facts about it.
+
+The facts go to the driver, a few hundred bytes for each queue; the units and keys themselves go to the
+file, about 30 bytes for a record and 4 for each of its keys, and from there straight to the task that
+needs them. Every task can reach the store's directory anyway, or it could not read the log.
+"""
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from orbitmq.errors import JobFailedError, io_error
+from orbitmq.files.disk import Disk
+from orbitmq.format.columns import Bytes
+from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
+from orbitmq.spark.jobs.rebuild.pack import PackedQueue, PackedSplit
+from orbitmq.spark.jobs.rebuild.pack_collect import Flags, Runs
+from orbitmq.spark.jobs.rebuild.pack_items import PackedItems
+from orbitmq.spark.source.split_reader import BadPlace
+from orbitmq.spark.source.splits import Split
+
+_ALIGNED: Final = 8
+_ITEM_COLUMNS: Final = ("offsets", "times", "counts", "hashes")
+
+
+class Column(NamedTuple):
+    """Where a column lies in a part file."""
+
+    position: int
+    kind: str  # of numpy
+    length: int
+
+
+class Part(NamedTuple):
+    """The file with the units and keys of one split."""
+
+    path: str
+    length: int
+    columns: dict[str, Column]
+    base_offset: int  # of the keys' records
+    base_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFacts:
+    """What the driver is told of a split; as in `PackedSplit`, without the bytes."""
+
+    split: Split
+    first: int
+    end: int
+    records: int
+    recent_ms: tuple[int, ...]
+    first_ms: int
+    earlier: bool
+    doubtful: bool
+    bad: BadPlace | None
+    queues: tuple[PackedQueue, ...]
+    runs: Runs
+    light: Flags
+    batch_runs: Runs
+    item_count: int
+    part: Part | None  # None: no units, no keys, or nobody wants them
+
+
+def facts_of(packed: PackedSplit, part: Part | None) -> SplitFacts:
+    """Return the facts of a split whose bytes lie in `part`."""
+    return SplitFacts(
+        packed.split,
+        packed.first,
+        packed.end,
+        packed.records,
+        packed.recent_ms,
+        packed.first_ms,
+        packed.earlier,
+        packed.doubtful,
+        packed.bad,
+        packed.queues,
+        packed.units.runs,
+        packed.units.light,
+        packed.batches.runs,
+        packed.items.item_count,
+        part,
+    )
+
+
+def write_part(
+    packed: PackedSplit, files: AttemptFiles, *, with_units: bool, with_items: bool
+) -> Part | None:
+    """Write the units and keys of a split to a file of this attempt."""
+    columns: dict[str, npt.NDArray[Any]] = {}
+    if with_units:
+        columns["units"], columns["unit_times"] = packed.units.units, packed.units.times
+        columns["batches"] = np.frombuffer(packed.batches.units, dtype=np.uint8)
+    if with_items:
+        columns.update(zip(_ITEM_COLUMNS, packed.items.columns, strict=True))
+    filled = {name: values for name, values in columns.items() if len(values)}
+    if not filled:
+        return None
+    path = files.new_path()
+    places, length = _write_columns(path, filled)
+    return Part(path, length, places, packed.items.base_offset, packed.items.base_ms)
+
+
+def _write_columns(
+    path: str, columns: dict[str, npt.NDArray[Any]]
+) -> tuple[dict[str, Column], int]:
+    disk, at = Disk(), 0
+    places: dict[str, Column] = {}
+    fd = disk.open(path, create=True)
+    try:
+        # Not synced: the file is gone before the job is over, and so is the job after a power cut.
+        for name, values in columns.items():
+            places[name] = Column(at, values.dtype.str, len(values))
+            disk.write_at(path, fd, at, values.view(np.uint8).data)
+            at += -(-values.nbytes // _ALIGNED) * _ALIGNED
+        disk.truncate(path, fd, at)
+    finally:
+        disk.close(path, fd)
+    return places, at
+
+
+class PartReader:
+    """The columns of a part file, mapped. Not thread-safe; the map goes with the last array on it."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._data: Bytes = _map(part)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        place = self._part.columns.get(name)
+        if place is None:
+            return np.zeros(0, dtype=np.uint8)
+        return np.frombuffer(self._data, place.kind, place.length, place.position)
+
+    def items(self) -> PackedItems:
+        columns = [self.column(name) for name in _ITEM_COLUMNS]
+        return PackedItems(self._part.base_offset, self._part.base_ms, *columns)
+
+
+def _map(part: Part) -> Bytes:
+    try:
+        with Path(part.path).open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as cause:
+        raise io_error(part.path, "map", cause) from cause
+    if len(mapped) != part.length:
+        what = f"{part.path} has {len(mapped)} bytes instead of {part.length}"
+        raise JobFailedError(what, "All machines must see the same directory.")
+    return np.frombuffer(mapped, dtype=np.uint8)

@@ -1,0 +1,1 @@
+"""Compare queues and index with the log."""

@@ -1,0 +1,172 @@
+"""The topics of a cluster as a table, by pull requests: planned on the driver, pulled by tasks.
+
+The driver asks the brokers where each queue starts and ends; what comes later is not part of the table. A
+queue is cut into ranges of about `splitBytes`, so that several tasks pull a long one side by side, each over
+connections of its own. Rows are those of the store directory: the records of a pull answer are the records
+of the log.
+
+Which messages: those of queues that may be read. Topics that brokers made for themselves (retry topics too)
+are read only if they are named.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from orbitmq.errors import NoRouteError, ResponseError
+from orbitmq.spark.source.batches import Columns
+from orbitmq.spark.source.cluster_query import find_messages, joined, queue_range
+from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS
+from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
+from orbitmq.spark.source.pushdown import narrowed, pushed
+from orbitmq.spark.source.splits import SPLIT_BYTES
+from orbitmq.spark.streams.cluster import ClusterView, is_pattern
+from orbitmq.spark.streams.offsets import QueueRange
+from orbitmq.spark.streams.pull import read_ranges
+from orbitmq.units import KiB
+from orbitmq.wire.bodies.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RETRY_S: Final = 15.0
+"""So long a broker may be away while a query is planned: whoever waits at a prompt wants to know."""
+MESSAGE_BYTES: Final = 1 * KiB
+"""What a message is taken to be where its queue does not tell."""
+SHORT_QUEUE: Final = 1_000
+"""Queues of fewer messages are not asked for sizes."""
+
+Ranges = dict[MessageQueue, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class ClusterTask(InputPartition):
+    """What one task pulls."""
+
+    ranges: tuple[QueueRange, ...] = ()
+
+
+class ClusterTable:
+    """One query over a cluster. Travels to tasks; not thread-safe."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        Columns.of(schema, options)  # a wrong schema shall be told before anybody is asked
+        self._options, self._schema = options, schema
+        self._named = options.topics
+
+    def push(self, filters: Sequence[Filter]) -> list[Filter]:
+        """Take what narrows the read; all filters are left to Spark, too."""
+        predicates, _ = pushed(filters)
+        self._options = narrowed(self._options, predicates)
+        return list(filters)
+
+    def partitions(self) -> list[InputPartition]:
+        """Ask the cluster and cut its queues into tasks."""
+        options = self._options
+        view = ClusterView(options.namesrv, options.topics or ("*",), retry_s=RETRY_S)
+        try:
+            ranges = self._ranges(view)
+            if options.keys or options.ids:
+                found = find_messages(options, ranges, _index_window(options))
+            else:
+                found = [queue_range(queue, *span) for queue, span in ranges.items()]
+            sizes = _message_bytes(view, found)
+        finally:
+            view.close()
+        split_bytes = options.split_bytes or SPLIT_BYTES
+        return list[InputPartition](cut_tasks(joined(found), sizes, split_bytes))
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """Yield the rows of one task."""
+        if isinstance(partition, ClusterTask):
+            yield from read_ranges(partition.ranges, self._options, self._schema)
+
+    def _ranges(self, view: ClusterView) -> Ranges:
+        """Return of each queue what has to be read. NoRouteError: a topic that was named is not there."""
+        options = self._options
+        spans = view.look_at_all().spans
+        _require_topics(self._named, spans)
+        ranges = {
+            queue: (max(span.start, options.start_queue_offset or 0), span.end)
+            for queue, span in spans.items()
+            if options.queue_id is None or queue.queue_id == options.queue_id
+        }
+        if options.end_queue_offset is not None:
+            last = options.end_queue_offset
+            ranges = {queue: (start, min(end, last)) for queue, (start, end) in ranges.items()}
+        return self._of_times(view, _not_empty(ranges))
+
+    def _of_times(self, view: ClusterView, ranges: Ranges) -> Ranges:
+        """Leave out what is too old or too young, with a margin: a clock may have been set back."""
+        options = self._options
+        if options.start_ms is not None and ranges:
+            firsts = view.offsets_at(ranges, max(options.start_ms - CLOCK_MARGIN_MS, 0))
+            ranges = {q: (max(start, firsts[q]), end) for q, (start, end) in ranges.items()}
+        if options.end_ms is not None and ranges:
+            lasts = view.offsets_at(ranges, min(options.end_ms + CLOCK_MARGIN_MS, OFFSET_MAX))
+            # Brokers before RocketMQ 5 answer with the last message where all are older.
+            ranges = {q: (start, min(end, lasts[q] + 1)) for q, (start, end) in ranges.items()}
+        return _not_empty(ranges)
+
+
+def _not_empty(ranges: Ranges) -> Ranges:
+    return {queue: span for queue, span in ranges.items() if span[0] < span[1]}
+
+
+def _require_topics(named: Sequence[str], spans: Mapping[MessageQueue, object]) -> None:
+    found = {queue.topic for queue in spans}
+    for topic in named:
+        if topic not in found and not is_pattern(topic):
+            what = "no name server knows it, or none of its queues may be read"
+            raise NoRouteError(topic, what, "`orbitmq topic list` shows the topics of a cluster.")
+
+
+def _index_window(options: ReadOptions) -> tuple[int, int]:
+    """Return the store times that an index is asked for: it knows seconds only, and clocks go wrong."""
+    start = 0 if options.start_ms is None else max(options.start_ms - CLOCK_MARGIN_MS, 0)
+    end = OFFSET_MAX if options.end_ms is None else options.end_ms + CLOCK_MARGIN_MS
+    return start, min(end, OFFSET_MAX)
+
+
+def _message_bytes(view: ClusterView, ranges: Sequence[QueueRange]) -> dict[MessageQueue, int]:
+    """Return about how large the messages of each long queue are, from its first ones."""
+    firsts = {
+        MessageQueue(*one[:3]): one.start for one in ranges if one.end - one.start >= SHORT_QUEUE
+    }
+    try:
+        samples = view.sizes(firsts) if firsts else {}
+    except ResponseError:
+        return {}  # only how the work is cut depends on it
+    return {queue: sum(sizes) // len(sizes) for queue, sizes in samples.items() if sizes}
+
+
+def cut_tasks(
+    ranges: Sequence[QueueRange], message_bytes: Mapping[MessageQueue, int], split_bytes: int
+) -> list[ClusterTask]:
+    """Cut long ranges and put short ones of the same broker together, about `split_bytes` for each task."""
+    tasks: list[ClusterTask] = []
+    taken: list[QueueRange] = []
+    work = 0
+    for one in sorted(ranges, key=lambda one: (one.broker_name, one)):
+        each = max(message_bytes.get(MessageQueue(*one[:3]), MESSAGE_BYTES), 1)
+        for piece in _cut(one, max(1, round((one.end - one.start) * each / split_bytes))):
+            size = (piece.end - piece.start) * each
+            is_other = bool(taken) and taken[-1].broker_name != piece.broker_name
+            if taken and (work + size > split_bytes or is_other):
+                tasks.append(ClusterTask(tuple(taken)))
+                taken, work = [], 0
+            taken.append(piece)
+            work += size
+    return [*tasks, ClusterTask(tuple(taken))] if taken else tasks
+
+
+def _cut(whole: QueueRange, count: int) -> Iterator[QueueRange]:
+    length = whole.end - whole.start
+    count = min(count, length)
+    bounds = [whole.start + length * number // count for number in range(count + 1)]
+    for start, end in pairwise(bounds):
+        yield whole._replace(start=start, end=end)

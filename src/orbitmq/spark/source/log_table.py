@@ -1,0 +1,258 @@
+"""The commit log of a store directory as a table: planned on the driver, read by tasks.
+
+The plan is the log at one moment. A broker that appends meanwhile does not change what a query sees: the end
+is where the last whole record ended when the query was planned.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from orbitmq.errors import NotAStoreError
+from orbitmq.format.columns import ScanOptions
+from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.spark.source.bad_places import NEXT_STEP, BadPlaces
+from orbitmq.spark.source.batches import Columns, error_batch, iter_batches, other_bytes, pieces
+from orbitmq.spark.source.lookup.places import Places
+from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
+from orbitmq.spark.source.options import BadRecords, ReadOptions
+from orbitmq.spark.source.pushdown import Predicate, narrowed, pushed
+from orbitmq.spark.source.segment import open_segment
+from orbitmq.spark.source.selection import RowSelection
+from orbitmq.spark.source.split_reader import BACK_BYTES, BadPlace, LogChunk, OnBad, read_split
+from orbitmq.spark.source.splits import (
+    SPLIT_BYTES,
+    Gap,
+    LogPlan,
+    Split,
+    cut,
+    plan_log,
+    usual_split_bytes,
+)
+from orbitmq.units import KiB
+
+logger = logging.getLogger(__name__)
+
+PLACE_BYTES: Final = 64 * KiB
+"""What reading a single record is taken to cost, in bytes of a scan."""
+HEADER_BYTES_MAX: Final = 128 * KiB
+"""What a record may have beside its body: fields, topic and properties."""
+_SINGLE: Final = ScanOptions(check_offset=True, max_rows=1)
+_MISSING: Final = "there is no file, or no bytes, for this stretch of the log"
+
+
+@dataclass(frozen=True)
+class LogTask(InputPartition):
+    """What one task reads: stretches of the log, single records, places that are missing."""
+
+    splits: tuple[Split, ...] = ()
+    singles: tuple[Split, ...] = ()  # each one a record that starts at `start`
+    gaps: tuple[Gap, ...] = ()
+    back_bytes: int = BACK_BYTES
+
+
+class LogTable:
+    """One query over a store directory. Travels to tasks; not thread-safe."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = Columns.of(schema, options)
+        self._predicates: tuple[Predicate, ...] = ()
+
+    def push(self, filters: Sequence[Filter]) -> list[Filter]:
+        """Take filters; return those that Spark must do."""
+        predicates, left = pushed(filters)
+        self._predicates = tuple(predicates)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Look at the store and cut it into tasks."""
+        options = narrowed(self._options, self._predicates)
+        settings = options.settings
+        plan = plan_log(options.store_path, settings)
+        gaps = _gaps(plan, options)
+        places = _places(plan, options)
+        if places is None:
+            tasks = [LogTask(splits=(split,)) for split in _splits(plan, options)]
+        else:
+            tasks = _place_tasks(plan, places, options.split_bytes or SPLIT_BYTES)
+            _note_lookup(places, options)
+        if gaps:
+            tasks.append(LogTask(gaps=tuple(gaps)))
+        back_bytes = _back_bytes(settings)
+        return [replace(task, back_bytes=back_bytes) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task."""
+        if not isinstance(partition, LogTask):
+            return  # Spark's own, where a table has none
+        options = narrowed(self._options, self._predicates)
+        selection = RowSelection.of(options, self._predicates)
+        with task_metrics(options.metrics_path) as metrics:
+            yield from _TaskRun(options, self._columns, selection, metrics).run(partition)
+
+
+def read_log_split(
+    split: Split, options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one split, without filters."""
+    return LogTable(options, schema).read(LogTask(splits=(split,)))
+
+
+def _back_bytes(settings: Mapping[str, str] | None) -> int:
+    """Return more than the longest record of the store."""
+    text = (settings or {}).get("maxMessageSize", "")
+    return max(BACK_BYTES, int(text) + HEADER_BYTES_MAX) if text.strip().isdecimal() else BACK_BYTES
+
+
+def _gaps(plan: LogPlan, options: ReadOptions) -> list[Gap]:
+    """Return the gaps to be shown. NotAStoreError: there are some and the read shall fail."""
+    start, end = options.start_offset or 0, options.end_offset
+    concerned = [gap for gap in plan.gaps if gap.end > start and (end is None or gap.start < end)]
+    if not concerned:
+        return []
+    first = concerned[0]
+    what = f"the log from {first.start} to {first.end} is missing"
+    if options.bad_records is BadRecords.FAIL:
+        raise NotAStoreError(first.path, what, NEXT_STEP)
+    for gap in concerned:
+        logger.warning("%s: the log from %s to %s is missing", gap.path, gap.start, gap.end)
+    return concerned
+
+
+def _splits(plan: LogPlan, options: ReadOptions) -> list[Split]:
+    start, end = options.start_offset, options.end_offset
+    return cut(plan, options.split_bytes or usual_split_bytes(plan, start, end), start, end)
+
+
+def _places(plan: LogPlan, options: ReadOptions) -> Places | None:
+    from orbitmq.spark.source.lookup import lookup
+
+    return lookup.places(plan, options)
+
+
+def _place_tasks(plan: LogPlan, places: Places, split_bytes: int) -> list[LogTask]:
+    """Put stretches and single records together into tasks of about `split_bytes` of work."""
+    tasks: list[LogTask] = []
+    splits: list[Split] = []
+    singles: list[Split] = []
+    work = 0
+    for is_single, split in _place_splits(plan, places, split_bytes):
+        (singles if is_single else splits).append(split)
+        work += PLACE_BYTES if is_single else split.end - split.start + BACK_BYTES
+        if work >= split_bytes:
+            tasks.append(LogTask(splits=tuple(splits), singles=tuple(singles)))
+            splits, singles, work = [], [], 0
+    if work:
+        tasks.append(LogTask(splits=tuple(splits), singles=tuple(singles)))
+    return tasks
+
+
+def _place_splits(plan: LogPlan, places: Places, split_bytes: int) -> Iterator[tuple[bool, Split]]:
+    for start, end in places.ranges:
+        for split in cut(plan, split_bytes, start, end):
+            yield False, split
+    for offset in places.single_offsets():
+        for split in cut(plan, split_bytes, offset, offset + 1):
+            yield True, split
+
+
+def _note_lookup(places: Places, options: ReadOptions) -> None:
+    logger.info("looked up %s records, %s stretches", len(places.offsets), len(places.ranges))
+    if options.metrics_path:
+        write_metrics(options.metrics_path, ReadMetrics(lookup_bytes=places.read_bytes), "lookup")
+
+
+class _TaskRun:
+    """One task at work. Not thread-safe."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        columns: Columns,
+        selection: RowSelection,
+        metrics: ReadMetrics,
+    ) -> None:
+        self._options, self._columns, self._selection = options, columns, selection
+        self._metrics = metrics
+        self._kernels = cast(Kernels, CountingKernels(compiled(), metrics))
+        self._bad = BadPlaces(options.bad_records)
+        self._checks_bodies = columns.reads_body if options.check_crc is None else options.check_crc
+
+    def run(self, task: LogTask) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._batches(task):
+                self._metrics.rows += batch.num_rows
+                yield batch
+        finally:
+            self._metrics.bad_places = self._bad.count
+            self._metrics.bad_bytes = self._bad.byte_count
+            self._bad.say_total()
+
+    def _batches(self, task: LogTask) -> Iterator[pa.RecordBatch]:
+        for gap in task.gaps:
+            self._on_bad(BadPlace(gap.path, gap.start, 0, gap.end - gap.start, _MISSING))
+        yield from self._error_rows()
+        for chunk in self._chunks(task):
+            yield from self._rows(chunk)
+            yield from self._error_rows()
+        yield from self._error_rows()
+
+    def _chunks(self, task: LogTask) -> Iterator[LogChunk]:
+        options = ScanOptions()  # Bodies are checked later, those of wanted records only.
+        for split in task.splits:
+            yield from read_split(
+                split, self._kernels, options, self._on_bad, back_bytes=task.back_bytes
+            )
+        for split in task.singles:
+            yield from read_single(split, self._kernels, self._on_bad, task.back_bytes)
+
+    def _rows(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
+        segment = chunk.segment
+        for rows in pieces(chunk.rows, other_bytes(chunk.rows)):
+            wanted = self._selection.select(self._kernels, segment.data, rows)
+            if self._checks_bodies or self._columns.reads_body:
+                self._metrics.log_bytes += int(wanted["body_length"].sum(dtype="i8"))
+            yield from iter_batches(
+                LogChunk(segment, wanted),
+                self._columns,
+                self._options,
+                self._kernels,
+                self._on_bad,
+                self._selection.key_predicates,
+            )
+
+    def _on_bad(self, place: BadPlace) -> None:
+        if self._selection.covers(place.log_offset):
+            self._bad(place)
+
+    def _error_rows(self) -> Iterator[pa.RecordBatch]:
+        places = [
+            place
+            for place in self._bad.take()
+            if self._selection.shows_bad_place(place.log_offset, place.length)
+        ]
+        if places:
+            yield error_batch(places, self._columns)
+
+
+def read_single(
+    split: Split, kernels: Kernels, on_bad: OnBad, back_bytes: int = BACK_BYTES
+) -> Iterator[LogChunk]:
+    """Yield the record that starts at `split.start`, if one does."""
+    segment = open_segment(split.path, split.base_offset)
+    position = split.start - split.base_offset
+    limit = min(split.limit - split.base_offset, len(segment.data))
+    found = kernels.scan(segment.data, position, limit, split.base_offset, _SINGLE)
+    if len(found.rows):
+        yield LogChunk(segment, found.rows)
+    else:
+        # Whether this is the middle of a record or a damaged one only its neighbours tell.
+        yield from read_split(
+            split, kernels, ScanOptions(), on_bad, back_bytes=back_bytes, segment=segment
+        )

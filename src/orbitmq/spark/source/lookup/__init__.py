@@ -1,0 +1,1 @@
+"""Selections that need no scan: index, queues and times lead to the records."""

@@ -1,0 +1,213 @@
+"""Selections that need no scan: from options to the places of the log that can hold the wanted records.
+
+option                                 | found by
+keys, ids                              | index files (`lookup/index.py`); an offset id names its place itself
+startTime, endTime                     | halving over the log (`lookup/times.py`)
+topics, tags, queueId, queue offsets   | units of the consume queues (`lookup/units.py`)
+
+The answer is complete or there is none: whatever files cannot vouch for is among the ranges to be read.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Final
+
+from orbitmq.errors import FormatError
+from orbitmq.format.index_file import key_hash
+from orbitmq.format.java_hash import java_hash
+from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.format.message_id import decode_offset_id
+from orbitmq.spark.source.lookup.index import WHOLE_BYTES_MAX, find_keys
+from orbitmq.spark.source.lookup.places import Places
+from orbitmq.spark.source.lookup.records import record_starts
+from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS, STEP_BYTES, time_stretch
+from orbitmq.spark.source.lookup.units import Queue, UnitQuery, find_units, list_queues
+from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, ReadOptions
+from orbitmq.spark.source.splits import LogPlan
+
+SHARE_MIN: Final = 4
+"""A topic is looked up by its queues if they are at most one in so many: else the log is read anyway."""
+WORDS_MAX: Final = 10_000
+"""Keys and ids times topics; for more the log is read."""
+
+
+Range = tuple[int, int]
+
+
+def places(
+    plan: LogPlan,
+    options: ReadOptions,
+    *,
+    margin_ms: int = CLOCK_MARGIN_MS,
+    step_bytes: int = STEP_BYTES,
+    index_bytes_max: int = WHOLE_BYTES_MAX,
+) -> Places | None:
+    """Return where all records that the options select lie; None: scan the log."""
+    if options.bad_records is BadRecords.KEEP:
+        return None  # every bad place of the log is a row too
+    lookup = _Lookup(plan, options, index_bytes_max)
+    lookup.narrow_by_time(margin_ms, step_bytes)
+    return lookup.run()
+
+
+class _Lookup:
+    """One look-up, over the log offsets [start, end). Not thread-safe."""
+
+    def __init__(self, plan: LogPlan, options: ReadOptions, index_bytes_max: int) -> None:
+        self._plan, self._options = plan, options
+        self._index_bytes_max = index_bytes_max
+        self._start = max(plan.start, options.start_offset or 0)
+        self._end = plan.end if options.end_offset is None else min(plan.end, options.end_offset)
+        self._narrowed = False
+        self._read_bytes = 0
+
+    @cached_property
+    def _kernels(self) -> Kernels:
+        return compiled()  # takes most of a second, and most reads look nothing up
+
+    def _count(self, count: int) -> None:
+        self._read_bytes += count
+
+    def narrow_by_time(self, margin_ms: int, step_bytes: int) -> None:
+        """Leave out what is too old or too young."""
+        options, before = self._options, (self._start, self._end)
+        if (options.start_ms is None and options.end_ms is None) or not self._plan.files:
+            return
+        start, end = time_stretch(
+            self._plan,
+            options.start_ms,
+            options.end_ms,
+            self._kernels,
+            self._count,
+            margin_ms=margin_ms,
+            step_bytes=step_bytes,
+        )
+        self._start, self._end = max(self._start, start), min(self._end, end)
+        self._narrowed = (self._start, self._end) != before
+
+    def run(self) -> Places | None:
+        if self._start >= self._end:
+            return self._answer((), [])
+        found = self._by_key() if self._options.keys or self._options.ids else None
+        if found is None:
+            found = self._by_queue()
+        if found is None and self._narrowed:
+            return self._answer((), [(self._start, self._end)])
+        return found
+
+    def _answer(self, offsets: Iterable[int], ranges: Iterable[Range]) -> Places:
+        clipped = ((max(low, self._start), min(high, self._end)) for low, high in ranges)
+        joined = join(part for part in clipped if part[0] < part[1])
+        # The bounds of all stretches in order: an even number of them before an offset is outside.
+        bounds = [bound for part in joined for bound in part]
+        single = (offset for offset in set(offsets) if bisect_right(bounds, offset) % 2 == 0)
+        inside = sorted(offset for offset in single if self._start <= offset < self._end)
+        return Places(tuple(inside), tuple(joined), self._read_bytes)
+
+    # --- by key ---
+
+    def _by_key(self) -> Places | None:
+        """Look up keys or ids. Where both are asked for, a record must have both: ids are fewer."""
+        options = self._options
+        words = {form for word in options.ids for form in (word, word.upper())} or set(options.keys)
+        # The index knows a key only together with its topic.
+        queues = None if options.topics else list_queues(self._plan.layout)
+        if not options.topics and not queues:
+            return None
+        topics = set(options.topics) or {queue.topic for queue in queues or ()}
+        if len(words) * len(topics) > WORDS_MAX:
+            return None
+        hashes = frozenset(key_hash(topic, word) for topic in topics for word in words)
+        found = find_keys(self._plan.layout, hashes, self._count, self._index_bytes_max)
+        if found is None:
+            return None
+        offsets = list(found.log_offsets)
+        ranges: list[Range] = []
+        for stretch in uncovered(found.covered, self._start, self._end):
+            records = self._records_of(stretch)
+            if records is None:
+                ranges.append(stretch)
+            else:
+                offsets += records
+        # A user may name any place: only the log tells whether a record starts there.
+        ranges += [(offset, offset + 1) for offset in _places_named(options.ids)]
+        if queues is not None:
+            # Records of topics that have no queue, as those of deleted topics.
+            unknown = self._find_units(queues, UnitQuery(only_gaps=True))
+            if unknown is None:
+                return None
+            offsets += unknown.offsets
+            ranges += unknown.ranges
+        return self._answer(offsets, ranges)
+
+    def _records_of(self, stretch: Range) -> list[int] | None:
+        """Return the records of a short stretch that starts where the index has a record."""
+        if stretch[0] == self._start > self._plan.start:
+            return None  # a place that an option names
+        return record_starts(self._plan, *stretch, self._kernels, self._count)
+
+    # --- by queue ---
+
+    def _by_queue(self) -> Places | None:
+        options = self._options
+        query = UnitQuery(
+            topics=frozenset(options.topics),
+            queue_id=options.queue_id,
+            start_queue_offset=options.start_queue_offset or 0,
+            end_queue_offset=(
+                OFFSET_MAX if options.end_queue_offset is None else options.end_queue_offset
+            ),
+            tag_hashes=frozenset(java_hash(tag) for tag in options.tags),
+        )
+        if not (query.topics or query.queue_id is not None or query.has_queue_range):
+            return None
+        queues = list_queues(self._plan.layout)
+        if not queues or (not query.has_queue_range and not _is_rare(queues, query)):
+            return None
+        return self._find_units(queues, query)
+
+    def _find_units(self, queues: list[Queue], query: UnitQuery) -> Places | None:
+        found = find_units(
+            self._plan, queues, query, self._start, self._end, self._kernels, self._count
+        )
+        return None if found is None else self._answer(found.log_offsets, found.stretches)
+
+
+def _is_rare(queues: list[Queue], query: UnitQuery) -> bool:
+    wanted = sum(
+        len(queue.files) for queue in queues if query.wants_queue(queue.topic, queue.queue_id)
+    )
+    return wanted * SHARE_MIN <= sum(len(queue.files) for queue in queues)
+
+
+def _places_named(ids: Iterable[str]) -> list[int]:
+    places = []
+    for message_id in ids:
+        try:
+            places.append(decode_offset_id(message_id)[1])
+        except FormatError:
+            continue  # a producer's id may be any text
+    return places
+
+
+def uncovered(covered: Iterable[Range], start: int, end: int) -> list[Range]:
+    """Return what of [start, end) lies in none of the stretches."""
+    rest: list[Range] = []
+    for low, high in sorted(covered):
+        if low > start:
+            rest.append((start, min(low, end)))
+        start = max(start, high)
+    rest.append((start, end))
+    return [(low, high) for low, high in rest if low < high]
+
+
+def join(ranges: Iterable[Range]) -> list[Range]:
+    """Return the same stretches in order, those that touch or overlap as one."""
+    joined: list[Range] = []
+    for low, high in sorted(ranges):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], high))
+        else:
+            joined.append((low, high))
+    return joined

@@ -1,0 +1,1 @@
+"""The start of Spark: JVM, session, workers, the package on its way to them."""

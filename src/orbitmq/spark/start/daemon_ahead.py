@@ -1,0 +1,101 @@
+"""The process that Python workers are forked from, started before Spark asks for it.
+
+It loads the kernels while the JVM starts. When Spark then starts `daemon`, that small process hands over
+what Spark gave it (streams, environment, module path) and only waits. If nobody takes it, it does the work
+itself, as without this module.
+"""
+
+import atexit
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "ORBITMQ_DAEMON_AHEAD"
+"""Names the socket to `daemon`, by way of the JVM's environment."""
+HASH_SEED: Final = "PYTHONHASHSEED"
+_TAKEN: Final = b"1"
+_STREAMS: Final = (0, 1, 2)
+
+_started: list[subprocess.Popen[bytes]] = []
+"""Kept as long as the driver lives: the process ends with its input, unless it was handed another."""
+
+
+def start_ahead() -> dict[str, str]:
+    """Start the process; return what the JVM must have in its environment."""
+    directory = tempfile.mkdtemp(prefix="orbitmq-daemon-")  # nobody else may look into it
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    path = f"{directory}/socket"
+    # The seed that Spark gives its workers: equal strings must have equal hashes in all of them.
+    environment = {**os.environ, HASH_SEED: os.environ.get(HASH_SEED, "0")}
+    command = [sys.executable, "-m", __name__, path]
+    # In a group of its own: Ctrl-C is for the driver, which cancels the job.
+    _started.append(
+        subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
+    )
+    return {VARIABLE: path}
+
+
+def handed_over() -> bool:
+    """Let the process that was started ahead go on in place of this one; True when it has ended."""
+    path = os.environ.pop(VARIABLE, None)
+    if path is None:
+        return False
+    told = {"env": dict(os.environ), "cwd": str(Path.cwd()), "path": sys.path, "argv": sys.argv}
+    try:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(path)
+            socket.send_fds(link, [_TAKEN], _STREAMS)
+            link.sendall(json.dumps(told).encode() + b"\n")
+            if link.recv(1) != _TAKEN:
+                return False
+            link.recv(
+                1
+            )  # nothing comes but the end; Spark takes this process for its daemon until then
+    except OSError:
+        return False
+    return True
+
+
+def main(path: str) -> None:
+    from orbitmq.spark.start.daemon import load_kernels, serve_tasks
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(1)
+        load_kernels()
+        import pyspark.daemon  # noqa: F401  (what it imports takes a while too)
+
+        ready, _, _ = select.select([listener, sys.stdin], [], [])
+        if listener not in ready:
+            return  # the driver is gone
+        link, _ = listener.accept()
+        Path(path).unlink(missing_ok=True)
+    take_over(link)
+    serve_tasks()
+    link.close()
+
+
+def take_over(link: socket.socket) -> None:
+    """Become the process at the other end, as far as Spark can see."""
+    _, streams, _, _ = socket.recv_fds(link, len(_TAKEN), len(_STREAMS))
+    with link.makefile("rb") as lines:
+        told = json.loads(lines.readline())
+    for given, stream in zip(streams, _STREAMS, strict=True):
+        os.dup2(given, stream)
+        os.close(given)
+    os.environ.clear()
+    os.environ.update(told["env"])
+    os.chdir(told["cwd"])
+    sys.path[:], sys.argv[:] = told["path"], told["argv"]
+    link.sendall(_TAKEN)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,1 @@
+"""The log and topics as streams."""

@@ -1,0 +1,238 @@
+"""Ranges of queues read by pull requests, in a task: retried while a broker is away, one answer ahead.
+
+Tools' own group pulls, with the filter in each request: nobody has to be online, and no group's offsets
+change. What a filter by tag left out is not missed: answers say where to go on.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from orbitmq.client.admin.base import ADMIN_GROUP
+from orbitmq.client.core.broker_api import PullResult, PullStatus
+from orbitmq.client.core.config import ClientConfig, parse_addresses
+from orbitmq.client.core.core import ClientCore
+from orbitmq.client.sync.background_loop import BackgroundLoop, acquire_loop, release_loop
+from orbitmq.errors import PipelineError, RemoteProtocolError, ResponseError, WireError
+from orbitmq.format.columns import Bytes, Rows, ScanOptions, Stop
+from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.format.record import BODY_AT
+from orbitmq.spark.source.bad_places import BadPlaces
+from orbitmq.spark.source.batches import Columns, error_batch, iter_batches
+from orbitmq.spark.source.options import BadRecords, ReadOptions
+from orbitmq.spark.source.segment import Segment
+from orbitmq.spark.source.selection import RowSelection
+from orbitmq.spark.source.split_reader import LogChunk
+from orbitmq.spark.streams.cluster import RETRY_S
+from orbitmq.spark.streams.offsets import QueueRange
+from orbitmq.units import MiB
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.headers.pull import PullHeader
+from orbitmq.wire.pull_flags import PullFlag
+
+_log = logging.getLogger(__name__)
+
+COUNT_MAX: Final = 1_024
+BYTES_MAX: Final = 1 * MiB
+_WAIT_S: Final = 0.2
+_LOG_OFFSET_AT: Final = 28  # in a record
+
+
+def read_ranges(
+    ranges: Sequence[QueueRange], options: ReadOptions, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of the ranges. WireError, PipelineError: they could not be had."""
+    # The ranges say of which topics; the option may hold patterns.
+    wanted = RowSelection.of(replace(options, topics=()))
+    rows = _Rows(options, Columns.of(schema, options), wanted)
+    with connected(options.namesrv) as (loop, core):
+        for one in ranges:
+            for body in _Puller(loop, core, one, options).bodies():
+                yield from rows.of(one, body)
+
+
+@contextmanager
+def connected(namesrv: str) -> Iterator[tuple[BackgroundLoop, ClientCore]]:
+    """Have a client of a cluster, and the loop that it lives in."""
+    loop = acquire_loop()
+    try:
+        core = loop.run(ClientCore.acquire(ClientConfig(namesrv=parse_addresses(namesrv))))
+        try:
+            yield loop, core
+        finally:
+            loop.run(core.release())
+    finally:
+        release_loop()
+
+
+class _Puller:
+    """Pulls one range. Not thread-safe."""
+
+    def __init__(
+        self, loop: BackgroundLoop, core: ClientCore, asked: QueueRange, options: ReadOptions
+    ) -> None:
+        self._loop, self._core, self._asked, self._options = loop, core, asked, options
+        self._expression = "||".join(options.tags) or "*"
+        self._good_at = time.monotonic()
+        self._failures = 0  # answers that did not come, or had nothing
+        self._is_stale = False  # whether the route has to be asked for again
+
+    def bodies(self) -> Iterator[bytes]:
+        """Yield the records of about BYTES_MAX at a time, as they are stored."""
+        parts: list[bytes] = []
+        for body in self._answers():
+            parts.append(body)
+            if sum(map(len, parts)) >= BYTES_MAX:
+                yield b"".join(parts)
+                parts.clear()
+        if parts:
+            yield b"".join(parts)
+
+    def _answers(self) -> Iterator[bytes]:
+        at, end = self._asked.start, self._asked.end
+        ahead = self._ask(at)
+        while at < end:
+            result = self._wait(ahead, at)
+            following = at if result is None else self._next(at, result)
+            moved = following > at
+            at = following
+            if at < end:
+                ahead = self._ask(at, after_s=0.0 if moved else _WAIT_S)
+            if result is not None and result.status is PullStatus.FOUND:
+                yield result.body
+
+    def _ask(self, at: int, after_s: float = 0.0) -> "Future[PullResult]":
+        return asyncio.run_coroutine_threadsafe(self._pull(at, after_s), self._loop.loop)
+
+    async def _pull(self, at: int, after_s: float) -> PullResult:
+        if after_s:
+            await asyncio.sleep(after_s)
+        return await self._core.brokers.pull(await self._address(), self._header(at))
+
+    async def _address(self) -> str:
+        """Return the primary's address; after a failure its replicas take turns with it."""
+        asked, routes = self._asked, self._core.routes
+        addresses = routes.brokers().get(asked.broker_name, {})
+        if self._is_stale or not addresses:
+            try:
+                await routes.refresh(asked.topic)
+                self._is_stale = False
+            except WireError:
+                if not addresses:
+                    raise
+            addresses = routes.brokers().get(asked.broker_name, {})
+        if not addresses:
+            raise WireError("", f"broker {asked.broker_name} is not registered")
+        return addresses[sorted(addresses)[self._failures % len(addresses)]]
+
+    def _header(self, at: int) -> PullHeader:
+        asked = self._asked
+        return PullHeader(
+            consumer_group=ADMIN_GROUP,
+            topic=asked.topic,
+            queue_id=asked.queue_id,
+            queue_offset=at,
+            max_msg_nums=min(asked.end - at, COUNT_MAX),
+            max_msg_bytes=BYTES_MAX,
+            sys_flag=int(PullFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=self._expression,
+            expression_type="TAG",
+            bname=asked.broker_name,
+        )
+
+    def _wait(self, ahead: "Future[PullResult]", at: int) -> PullResult | None:
+        """Return the answer; None: try again. WireError: that was tried for long enough."""
+        try:
+            result = ahead.result()
+        except WireError as failure:
+            # Most answers would be the same again.
+            final = isinstance(failure, ResponseError) and failure.code != ResponseCode.SYSTEM_BUSY
+            if final or time.monotonic() - self._good_at > RETRY_S:
+                raise
+            _log.warning("%s at %d: %s; trying again", self._asked, at, failure)
+            self._note_failure()
+            return None
+        return result
+
+    def _next(self, at: int, result: PullResult) -> int:
+        """Return where to go on; the same place: the broker has no more, which it had before."""
+        if result.status is PullStatus.OFFSET_ILLEGAL and at < result.min_offset:
+            self._deleted(at, result.min_offset)
+            self._good_at = time.monotonic()
+            return result.min_offset
+        if result.next_offset > at and result.status in (PullStatus.FOUND, PullStatus.NO_MATCH):
+            if result.status is PullStatus.NO_MATCH and self._expression == "*":
+                self._deleted(at, result.next_offset)  # everything matches: they are gone
+            self._good_at = time.monotonic()
+            return result.next_offset
+        if time.monotonic() - self._good_at > RETRY_S:
+            raise PipelineError(
+                f"{self._asked}: no message {at}, the queue has {result.min_offset} to"
+                f" {result.max_offset - 1}: its topic was made anew, or its broker lost messages",
+                "Read again; a stream needs a new checkpointLocation (startingOffsets says from where).",
+            )
+        self._note_failure()
+        return at
+
+    def _note_failure(self) -> None:
+        self._failures += 1
+        self._is_stale = True
+
+    def _deleted(self, at: int, first: int) -> None:
+        what = f"{self._asked}: messages {at} to {first - 1} were deleted before they were read"
+        if self._options.bad_records is BadRecords.FAIL:
+            step = "Set the option badRecords to skip to go on behind them."
+            raise PipelineError(what, step)
+        _log.warning("%s; going on behind them (badRecords=%s)", what, self._options.bad_records)
+
+
+class _Rows:
+    """Makes record batches of pulled records. Not thread-safe."""
+
+    def __init__(self, options: ReadOptions, columns: Columns, wanted: RowSelection) -> None:
+        self._options, self._columns, self._wanted = options, columns, wanted
+        self._kernels: Kernels = compiled()
+        self._bad = BadPlaces(options.bad_records)
+
+    def of(self, asked: QueueRange, body: bytes) -> Iterator[pa.RecordBatch]:
+        data = np.frombuffer(body, dtype=np.uint8)
+        rows = self._of_range(asked, _scan(self._kernels, data))
+        rows = self._wanted.select(self._kernels, data, rows)
+        name = f"{asked.topic}@{asked.broker_name}:{asked.queue_id}"
+        chunk = LogChunk(Segment(name, 0, data), rows)
+        yield from iter_batches(chunk, self._columns, self._options, self._kernels, self._bad)
+        if places := self._bad.take():
+            yield error_batch(places, self._columns)
+
+    def _of_range(self, asked: QueueRange, rows: Rows) -> Rows:
+        # An inner batch that reaches into the range belongs to where it starts.
+        offsets = rows["queue_offset"]
+        inside: Rows = rows[(offsets >= asked.start) & (offsets < asked.end)]
+        return inside
+
+
+def _scan(kernels: Kernels, data: Bytes) -> Rows:
+    """Return the rows of a pull answer; their log offset is what the records say."""
+    found = kernels.scan(data, 0, len(data), 0, ScanOptions(max_rows=_rows_max(data)))
+    if found.stop is not Stop.END or found.stop_at != len(data):
+        raise RemoteProtocolError(f"a pull answer holds no record at byte {found.stop_at}")
+    rows = found.rows
+    places = rows["log_offset"][:, None] + np.arange(_LOG_OFFSET_AT, _LOG_OFFSET_AT + 8)
+    rows["log_offset"] = data[places].view(">i8")[:, 0]
+    return rows
+
+
+def _rows_max(data: Bytes) -> int:
+    return len(data) // BODY_AT + 1  # no record is shorter than its fixed fields

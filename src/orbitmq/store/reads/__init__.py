@@ -1,0 +1,1 @@
+"""Reading: by queue offset, tag, key, time and log offset."""

@@ -1,0 +1,176 @@
+"""Put a store together whose dispatch a Spark job does (`spark_dispatch/recover.py` has the rule)."""
+
+import logging
+from dataclasses import replace
+
+from orbitmq.errors import StoreError
+from orbitmq.files.followed import FollowedFiles
+from orbitmq.files.lock import StoreLock
+from orbitmq.files.positioned import FileCache
+from orbitmq.format.columns import ScanOptions
+from orbitmq.format.handover import Done
+from orbitmq.store.checkpoint import CheckpointFile
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.dispatch import Dispatcher
+from orbitmq.store.index.files import IndexFiles
+from orbitmq.store.log.append_rules import TopicTypes
+from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.opening import (
+    Opening,
+    StoreParts,
+    Surroundings,
+    closed_on_error,
+    follow_the_log,
+)
+from orbitmq.store.queues.batch_queue import BatchQueues
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.cq_ext import ExtQueues
+from orbitmq.store.queues.names import QueueNames
+from orbitmq.store.recovery.adopt import NotTrustedError, RecoveryReport, recover_store
+from orbitmq.store.snapshot import SnapshotFile
+from orbitmq.store.spark_dispatch.follow import DispatchFollower, FollowingDispatcher
+from orbitmq.store.spark_dispatch.followed_index import FollowedIndex
+from orbitmq.store.spark_dispatch.handover import Handover, Terms
+from orbitmq.store.spark_dispatch.recover import Followed, recover_followed
+
+_log = logging.getLogger(__name__)
+
+
+def terms_settings(config: StoreConfig) -> dict[str, str]:
+    """Return a store's settings for a process that may run in another directory."""
+    settings = config.properties()
+    del settings["storePathRootDir"], settings["storePathCommitLog"]
+    for key, paths in (
+        ("storePathCommitLog", config.commit_log_paths),
+        ("readOnlyCommitLogStorePaths", config.read_only_commit_log_paths),
+    ):
+        if paths:
+            settings[key] = ",".join(str(path.absolute()) for path in paths)
+    return settings
+
+
+class FollowedOpening(Opening):
+    """One opening. The job does not write meanwhile: `Handover.writing`."""
+
+    def __init__(self, around: Surroundings, lock: StoreLock, handover: Handover) -> None:
+        super().__init__(around, lock, FollowedFiles(around.disk))
+        self._handover = handover
+        self._checkpoint = CheckpointFile(self._layout.checkpoint, self._disk)
+        self._snapshot = SnapshotFile(self._layout.snapshot, self._disk)
+
+    def run(self) -> StoreParts:
+        with self._handover.writing(), closed_on_error(self._files):
+            topic_types = self._topic_types()
+            followed, done = self._recover(topic_types)
+            epoch = self._handover.new_epoch()
+            terms = Terms(epoch, terms_settings(self._config))
+            done = replace(done, epoch=epoch)
+            log = self._log(topic_types, followed.ahead, followed.report)
+            dispatch = self._follower(log, followed.dispatcher, done, terms)
+            parts = self._joined(
+                log,
+                followed.dispatcher,
+                dispatch,
+                followed.report,
+                self._checkpoint,
+                self._snapshot,
+            )
+            # The terms last: before, no job acts on the rest.
+            self._handover.save_done(done)
+            dispatch.look()
+            self._handover.save_terms(terms)
+            return parts
+
+    def _recover(self, topic_types: TopicTypes) -> tuple[Followed, Done]:
+        def make_dispatcher(index_in_sight: bool) -> Dispatcher:
+            return self._following_dispatcher(topic_types, index_in_sight=index_in_sight)
+
+        options = self._recover_options()
+        try:
+            done = self._job_done()
+            loaded = self._checkpoint.load(), self._snapshot.load()
+            return recover_followed(options, make_dispatcher, *loaded, done), done
+        except NotTrustedError as error:
+            _log.info("%s: dispatched here to the end of the log: %s", self._layout.root, error)
+        report, done = self._recover_whole(topic_types)
+        options = replace(self._recover_options(), kernels=self._kernels)
+        try:
+            loaded = self._checkpoint.load(), self._snapshot.load()
+            followed = recover_followed(options, make_dispatcher, *loaded, done)
+        except NotTrustedError as error:
+            step = "Run `orbitmq store check`, or start it with dispatch = live."
+            raise StoreError(self._layout.root, str(error), step) from error
+        generation = followed.report.generation
+        return replace(followed, report=replace(report, generation=generation)), done
+
+    def _job_done(self) -> Done:
+        terms, done = self._handover.terms(), self._handover.done()
+        if terms is None or done is None:
+            raise NotTrustedError("no job has dispatched for this store yet")
+        if done.epoch != terms.epoch:
+            raise NotTrustedError("the job did not work for the last opening of this store")
+        return done
+
+    def _recover_whole(self, topic_types: TopicTypes) -> tuple[RecoveryReport, Done]:
+        """Recover as a store that dispatches itself; return that and where queues and index then are."""
+        with FileCache(self._disk) as files:
+            following, self._files = self._files, files
+            dispatcher = self._dispatcher(topic_types)
+            self._files = following
+            options = self._recover_options()
+            loaded = self._checkpoint.load(), self._snapshot.load()
+            report = recover_store(options, dispatcher, *loaded)
+            flusher = self._queue_flusher(
+                lambda: report.end_offset,
+                lambda: report.end_offset,
+                dispatcher,
+                self._checkpoint,
+                self._snapshot,
+            )
+            flusher.generation, flusher.own_from = report.generation, report.own_from
+            if report.min_offset > 0:
+                follow_the_log(dispatcher, report.min_offset)
+            self._checkpoint.update(physic_ms=max(0, report.last_store_ms))
+            flusher.flush_all()
+            dispatcher.index.close()
+        headers = dispatcher.index.headers()
+        return report, Done(0, report.end_offset, *(headers[-1] if headers else ()))
+
+    def _following_dispatcher(
+        self, topic_types: TopicTypes, *, index_in_sight: bool
+    ) -> FollowingDispatcher:
+        config, layout = self._config, self._layout
+        names = QueueNames(self._kernels)
+        around = layout, self._files, self._disk, self._kernels, self._clock
+        index = (
+            FollowedIndex(*around, enabled=config.index_enabled)
+            if index_in_sight
+            else IndexFiles(*around, enabled=False)
+        )
+        return FollowingDispatcher(
+            self._kernels,
+            ConsumeQueues(layout, self._files, names),
+            BatchQueues(layout, self._files, names),
+            index,
+            ext=ExtQueues(layout, self._files, names) if config.enable_cq_ext else None,
+            topic_type=topic_types,
+            multi_dispatch=config.enable_multi_dispatch,
+        )
+
+    def _follower(
+        self, log: CommitLog, dispatcher: Dispatcher, done: Done, terms: Terms
+    ) -> DispatchFollower:
+        assert isinstance(dispatcher, FollowingDispatcher)
+        # Only from here on: what recovery read was seen before the last stop.
+        dispatcher.extra.extend(self._around.dispatchers)
+        return DispatchFollower(
+            log,
+            dispatcher,
+            self._kernels,
+            done=done,
+            terms=terms,
+            handover=self._handover,
+            options=ScanOptions(delay_ms=self._config.delay_ms),
+            clock=self._clock,
+            on_error=self._give_up,
+        )

@@ -1,0 +1,1 @@
+"""What must hold between log, queues and index: rules, findings, and a runner with threads."""
