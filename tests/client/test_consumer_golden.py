@@ -8,6 +8,7 @@ from async_run import run_async
 from consumer_world import Seen, consumer_world, until
 from golden_frames import frames
 from orbitmq.client import AsyncConsumer, AsyncPullConsumer
+from orbitmq.client.core.core import ClientCore
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 
@@ -62,7 +63,6 @@ def conversation(tmp_path, group: str, topic: str, *, orderly: bool = False) -> 
                 instance_name="cons",
                 client_ip="10.77.0.5",
             )
-            from orbitmq.client.core import ClientCore
 
             core = await ClientCore.acquire(consumer.settings.client)
             requests = Requests(core)
