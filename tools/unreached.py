@@ -25,7 +25,7 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
             *("streamReader", "initialOffset", "getDefaultReadLimit", "latestOffset"),
             *("reportLatestOffset", "prepareForTriggerAvailableNow"),
         },
-        "spark/start/quick_socket.py": {"readinto"},
+        "spark/start/workers.py": {"readinto"},
     },
     "typer, by its decorators": {
         "cli/__init__.py": {"demo"},

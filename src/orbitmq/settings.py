@@ -108,14 +108,14 @@ def change_notices(
 
     `live` are the keys that it follows at once, `stronger` those that flags or the environment set.
     """
-    told = []
+    notices = []
     if idle := sorted(changes.keys() - live):
-        told.append(f"{', '.join(idle)}: kept, without effect here")
-    told += [
+        notices.append(f"{', '.join(idle)}: kept, without effect here")
+    notices += [
         f"{key}: kept, but at the next start the {stronger[key]} wins"
         for key in sorted(changes.keys() & stronger.keys())
     ]
-    return told
+    return notices
 
 
 def parse_properties(text: str) -> Iterator[tuple[int, str, str]]:
@@ -311,7 +311,7 @@ STORE_KEYS: Final = frozenset(
     wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeWithoutMmap
 """.split()  # noqa: SIM905  (a list of 400 quoted names is no easier to read)
 )
-"""What a RocketMQ message store can be told."""
+"""Keys of a RocketMQ message store."""
 
 OTHER_KEYS: Final = frozenset(
     """
@@ -400,7 +400,7 @@ OTHER_KEYS: Final = frozenset(
     writeBufferHighWaterMark writeBufferLowWaterMark
 """.split()  # noqa: SIM905  (a list of 400 quoted names is no easier to read)
 )
-"""What the other parts of a broker can be told: its name, its network, its thread pools."""
+"""Keys of the other parts of a broker: its name, its network, its thread pools."""
 
 NAMESRV_KEYS: Final = frozenset(
     """
@@ -413,7 +413,7 @@ NAMESRV_KEYS: Final = frozenset(
     unRegisterBrokerQueueCapacity waitSecondsForService
 """.split()  # noqa: SIM905  (a list of quoted names is no easier to read)
 )
-"""What a name server can be told."""
+"""Keys of a name server."""
 
 OWN_KEYS: Final = frozenset({"dispatch"})
 """What RocketMQ does not know."""

@@ -187,7 +187,7 @@ async def stop_one_while_sending(root: Path, namesrv: str) -> None:
             await until(lambda: registration.registered)  # noqa: B023
             broker.context.topics.put(TopicConfig(topic_name="T"))
             told = asyncio.Event()
-            registration.when_told(told.set)
+            registration.when_known(told.set)
             await told.wait()  # else the topic would be made on the first broker only
         task, sent = None, 0
         while task is None or not task.done() or sent < 20:

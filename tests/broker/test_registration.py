@@ -209,12 +209,12 @@ def test_who_waits_hears_when_the_name_server_has_answered() -> None:
         async with World() as world:
             await world.namesrv.next()
             done = asyncio.Event()
-            world.registration.when_told(done.set)
+            world.registration.when_known(done.set)
             assert done.is_set()  # nothing has changed
 
             done.clear()
             world.topics.put(TopicConfig(topic_name="A"))
-            world.registration.when_told(done.set)
+            world.registration.when_known(done.set)
             assert not done.is_set()
             async with asyncio.timeout(5):
                 await done.wait()
@@ -231,7 +231,7 @@ def test_who_waits_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
             world.namesrv.is_silent = True
             world.topics.put(TopicConfig(topic_name="A"))
             done = asyncio.Event()
-            world.registration.when_told(done.set)
+            world.registration.when_known(done.set)
             async with asyncio.timeout(5):
                 await done.wait()
 
@@ -253,7 +253,7 @@ def test_a_name_server_that_is_away_holds_up_nobody(monkeypatch: pytest.MonkeyPa
 
             world.topics.put(TopicConfig(topic_name="A"))
             done = asyncio.Event()
-            world.registration.when_told(done.set)
+            world.registration.when_known(done.set)
             async with asyncio.timeout(2):
                 await done.wait()
             assert world.registration.registered == [world.namesrv.server.address]

@@ -1,4 +1,4 @@
-"""`orbitmq demo`: all its figures are right, a wrong one is said, and it leaves nothing behind."""
+"""`orbitmq demo`: all its figures are ok, a wrong one is said, and it leaves nothing behind."""
 
 import io
 import sys
@@ -18,7 +18,7 @@ def test_demo_with_few_messages_is_right_in_every_figure(tmp_path):
     result = run("demo", "--messages", 5_000, TMPDIR=str(tmp_path))
 
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "every figure is right" in result.stdout
+    assert "every figure is ok" in result.stdout
     assert "WRONG" not in result.stdout
     store = ("write", "recover", "kill", "check")
     live = ("up", "produce", "consume", "tail", "stop")
@@ -53,7 +53,7 @@ def test_without_the_extra_the_pipeline_is_left_out_and_says_why(monkeypatch, tm
     text = report.console.file.getvalue()
     assert "left out" in text
     assert "pip install 'orbitmq[spark]'" in text
-    assert report.all_right
+    assert report.all_ok
 
 
 def test_rebuilt_files_are_compared_byte_by_byte(tmp_path):
@@ -80,14 +80,14 @@ def test_one_wrong_figure_makes_the_whole_wrong():
     with Timer() as timer:
         pass
 
-    report.line("read", "7 messages", timer, 7, right=True)
-    report.line("kill", "nobody", right=False)
-    report.line("stop", "exit code 0", right=True)
+    report.line("read", "7 messages", timer, 7, ok=True)
+    report.line("kill", "nobody", ok=False)
+    report.line("stop", "exit code 0", ok=True)
     report.verdict()
 
     text = report.console.file.getvalue()
-    assert not report.all_right
-    assert [line.split()[-1] for line in text.splitlines()[:3]] == ["right", "WRONG", "right"]
+    assert not report.all_ok
+    assert [line.split()[-1] for line in text.splitlines()[:3]] == ["ok", "WRONG", "ok"]
     assert "figures are wrong" in text
 
 

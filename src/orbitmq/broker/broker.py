@@ -267,7 +267,7 @@ class Broker:
         context.schedule.stop()
         context.long_poll.stop()
         deadline = self._clock.monotonic_ms() + self.config.store.sync_flush_timeout_ms
-        while any(owed() for owed in context.owed) and self._clock.monotonic_ms() < deadline:
+        while any(count() for count in context.pending) and self._clock.monotonic_ms() < deadline:
             await asyncio.sleep(0.002)
 
     async def _close_files(self) -> None:

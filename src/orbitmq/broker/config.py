@@ -1,4 +1,4 @@
-"""What a broker can be told: its name, its ports, its rules. RocketMQ's key stands beside each field."""
+"""Settings of a broker: its name, its ports, its rules. RocketMQ's key stands beside each field."""
 
 import ipaddress
 import socket

@@ -49,6 +49,6 @@ class BrokerContext:
 
     on_close: list[Callable[["Connection"], None]] = field(default_factory=list)
     """Called with each connection of a client that has closed."""
-    owed: list[Callable[[], int]] = field(default_factory=list)
-    """Each tells how many answers it still owes; a stop waits for them."""
+    pending: list[Callable[[], int]] = field(default_factory=list)
+    """Each returns how many answers are pending with it; a stop waits for them."""
     stopping: bool = False

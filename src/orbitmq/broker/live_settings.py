@@ -25,7 +25,7 @@ from orbitmq.store import config as store_config
 from orbitmq.wire.codes import ResponseCode
 
 BROKER_KEYS: Final = STORE_KEYS | OTHER_KEYS | OWN_KEYS
-"""What a broker can be told; a name server has settings of its own."""
+"""Keys of a broker; a name server has settings of its own."""
 
 LIVE_KEYS: Final = store_config.LIVE_KEYS | frozenset(
     (
@@ -129,12 +129,12 @@ def plan_change(
 
 
 def _refuse_unknown(keys: Iterable[str]) -> None:
-    told = []
+    unknown = []
     for key in sorted(keys):
         close = close_key(key)
-        told.append(f"{key} (did you mean {close}?)" if close else key)
-    if told:
-        remark = f"{', '.join(told)}: no such setting. Nothing was changed."
+        unknown.append(f"{key} (did you mean {close}?)" if close else key)
+    if unknown:
+        remark = f"{', '.join(unknown)}: no such setting. Nothing was changed."
         raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
 
 
@@ -143,9 +143,9 @@ def _refuse_fixed(keys: Iterable[str]) -> None:
     for key in sorted(keys):
         reasons.setdefault(_REASON_OF.get(key, _OTHER_REASON), []).append(key)
     if reasons:
-        told = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
+        why_not = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
         remark = (
-            f"cannot be changed while the broker runs: {told}. "
+            f"cannot be changed while the broker runs: {why_not}. "
             "Set it in the broker's configuration file and start it again. Nothing was changed."
         )
         raise Refusal(ResponseCode.NO_PERMISSION, remark)

@@ -56,7 +56,7 @@ class _Server:
         self.failed = False  # and said so in the log
         self.rounds = 0
         self.changed: set[str] = set()
-        self.told = -1  # count of changes that it has heard of
+        self.known_changes = -1  # the count of changes up to which it was sent the topics
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -121,7 +121,7 @@ class Registration:
             server.registered = False
             server.wake.set()
 
-    def when_told(self, callback: Callable[[], None]) -> None:
+    def when_known(self, callback: Callable[[], None]) -> None:
         """Call back when all changes so far are on disk and known to the name servers.
 
         A tool that created a topic asks for its route next: the answer to the tool waits for this. It
@@ -130,7 +130,7 @@ class Registration:
         self.saved(lambda: self._when_servers_know(callback))
 
     def _when_servers_know(self, callback: Callable[[], None]) -> None:
-        if self._is_told(self._topics.changes):
+        if self._is_known(self._topics.changes):
             callback()
             return
         loop = asyncio.get_running_loop()
@@ -203,7 +203,7 @@ class Registration:
         else:
             if not server.registered:
                 logger.info("name server %s: registered as %s", server.address, self._address)
-            server.registered, server.failed, server.told = True, False, changes
+            server.registered, server.failed, server.known_changes = True, False, changes
         server.rounds += 1
 
     def _configs(self, topics: Iterable[str]) -> list[TopicConfig]:
@@ -245,12 +245,12 @@ class Registration:
         config = self._config
         table = TopicTableBody(
             data_version=self._topics.version,
-            topic_config_table={topic.topic_name: self._shown(topic) for topic in topics},
+            topic_config_table={topic.topic_name: self._permitted(topic) for topic in topics},
             mapping_data_version=DataVersion(timestamp=self._topics.version.timestamp),
         )
-        told = RegistrationBody(topic_config_serialize_wrapper=table)
+        table_body = RegistrationBody(topic_config_serialize_wrapper=table)
         compressed = config.compressed_register
-        body = encode_compressed(told) if compressed else told.encode()
+        body = encode_compressed(table_body) if compressed else table_body.encode()
         host, _, port = self._address.rpartition(":")
         header = RegisterBroker(
             broker_name=config.name,
@@ -264,7 +264,7 @@ class Registration:
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
 
-    def _shown(self, topic: TopicConfig) -> TopicConfig:
+    def _permitted(self, topic: TopicConfig) -> TopicConfig:
         """Return the topic as clients may use it: never more than the broker itself permits."""
         if self._config.readable and self._config.writable:
             return topic
@@ -285,15 +285,15 @@ class Registration:
 
     # Who waits until name servers know
 
-    def _is_told(self, changes: int) -> bool:
+    def _is_known(self, changes: int) -> bool:
         # A name server that is away would hold up everybody: it is told everything when it is back.
         servers = [server for server in self._servers.values() if not server.failed]
-        return all(server.told >= changes for server in servers)
+        return all(server.known_changes >= changes for server in servers)
 
     def _answer_waiting(self) -> None:
         for one in list(self._waiting):
             changes, future = one
-            if future.done() or self._is_told(changes):
+            if future.done() or self._is_known(changes):
                 self._waiting.remove(one)
                 _finish(future)
 

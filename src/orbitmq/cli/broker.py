@@ -124,7 +124,7 @@ async def _serve(config: "BrokerConfig", output: Output) -> None:
 
 def _say_ready(address: str, config: "BrokerConfig", output: Output) -> None:
     if output is Output.JSON:
-        told = {"broker": address, "name": config.name, "store": str(config.store.root)}
-        print_json(told)
+        ready = {"broker": address, "name": config.name, "store": str(config.store.root)}
+        print_json(ready)
     else:
         typer.echo(f"broker {config.name} {address} store {config.store.root}")

@@ -263,11 +263,11 @@ def _index_sizes(
     directory: Path, settings: Mapping[str, object], on_problem: OnProblem
 ) -> tuple[int, int]:
     """Return (slots, items). A length alone fits many pairs, so without settings only the default counts."""
-    told = _number(settings, "maxHashSlotNum"), _number(settings, "maxIndexNum")
-    slots, items = told[0] or INDEX_SLOTS, told[1] or INDEX_ITEMS
+    given = _number(settings, "maxHashSlotNum"), _number(settings, "maxIndexNum")
+    slots, items = given[0] or INDEX_SLOTS, given[1] or INDEX_ITEMS
     expected = 40 + 4 * slots + 20 * items
     files = [(path, length) for path, length in _index_files(directory) if length]
-    if files and None in told and expected not in {length for _, length in files}:
+    if files and None in given and expected not in {length for _, length in files}:
         path, length = files[0]
         what = (
             f"has {length} bytes; {slots} slots and {items} items would give {expected}, "

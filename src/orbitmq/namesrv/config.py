@@ -1,4 +1,4 @@
-"""What a name server can be told, by RocketMQ's keys."""
+"""Settings of a name server, by RocketMQ's keys."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -180,7 +180,7 @@ _NETTY_KEYS: Final = frozenset(
 """.split()  # noqa: SIM905  (a list of quoted names is no easier to read)
 )
 KNOWN_KEYS: Final = NAMESRV_KEYS | _NETTY_KEYS
-"""What RocketMQ's name server can be told."""
+"""Keys of RocketMQ's name server."""
 FIXED_KEYS: Final = frozenset({"bindAddress", "listenPort", "serverChannelMaxIdleTimeSeconds"})
 """What counts at a start only."""
 LIVE_KEYS: Final = _KEYS.keys() - FIXED_KEYS - {"kvConfigPath", "configBlackList"}

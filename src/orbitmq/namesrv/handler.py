@@ -152,9 +152,9 @@ class NamesrvHandler:
         header = RegisterBroker.read(command.fields)
         if not is_intact(header, command.body):
             return command.answer(Response.SYSTEM_ERROR, "crc32 not match", fields={})
-        told = read_registration(command, header)
+        body = read_registration(command, header)
         delete = self.config.delete_topics_on_registration
-        found = self._routes.register(header, told, connection, delete_topics=delete)
+        found = self._routes.register(header, body, connection, delete_topics=delete)
         if found is None:
             return command.answer(Response.SYSTEM_ERROR, "register broker failed", fields={})
         fields = RegisterBrokerAnswer(
@@ -215,7 +215,7 @@ class NamesrvHandler:
         return command.answer(body=body)
 
     def _is_ready(self) -> bool:
-        """Return whether routes may be told: right after the start they may miss most brokers."""
+        """Return whether routes may be given out: right after the start they may miss most brokers."""
         if not self.config.wait_for_service or self._was_asked:
             return True
         return self._clock.monotonic_ms() - self._started_ms >= self.config.wait_for_service_ms

@@ -28,11 +28,11 @@ def plan_change(config: NamesrvConfig, asked: Mapping[str, str]) -> Change:
     if any(config.is_locked(key) for key in asked):
         return _refused("Can not update config in black list.")
     if unknown := sorted(asked.keys() - KNOWN_KEYS):
-        told = ", ".join(
+        names = ", ".join(
             f"{key} (did you mean {close}?)" if (close := close_key(key)) else key
             for key in unknown
         )
-        return _refused(f"{told}: no such setting. {_NOTHING}", ResponseCode.INVALID_PARAMETER)
+        return _refused(f"{names}: no such setting. {_NOTHING}", ResponseCode.INVALID_PARAMETER)
     now = config.properties()
     changes = {key: value.strip() for key, value in asked.items() if now.get(key) != value.strip()}
     try:
@@ -54,7 +54,7 @@ def _refused(remark: str, code: int = ResponseCode.NO_PERMISSION) -> Change:
 
 
 def _notice(config: NamesrvConfig, changes: Mapping[str, str]) -> str | None:
-    told = change_notices(changes, LIVE_KEYS, config.stronger)
+    notices = change_notices(changes, LIVE_KEYS, config.stronger)
     if changes and config.kept_file is None:
-        told.append("this name server has no file to keep it in: it ends with the process")
-    return "; ".join(told) or None
+        notices.append("this name server has no file to keep it in: it ends with the process")
+    return "; ".join(notices) or None

@@ -1,4 +1,4 @@
-"""RouteTable: brokers, clusters and topics as the brokers told, and when they last did.
+"""RouteTable: brokers, clusters and topics as the brokers registered them, and when they last did.
 
 Nothing of it is kept on disk: it is as old as the last registrations. It knows no sockets; what stands
 for a connection is an object that is only compared.
@@ -73,13 +73,13 @@ class RouteTable:
     def register(
         self,
         broker: RegisterBroker,
-        told: Registration,
+        body: Registration,
         connection: object,
         *,
         delete_topics: bool = False,
     ) -> Registered | None:
         """Take a broker's registration. None: refused, it has to tell all of its topics first."""
-        table = told.topic_config_serialize_wrapper
+        table = body.topic_config_serialize_wrapper
         address = (broker.cluster_name, broker.broker_addr)
         known = self.brokers.get(broker.broker_name)
         ids = dict(known.broker_addrs) if known is not None else {}
@@ -103,7 +103,7 @@ class RouteTable:
             self._put_topics(broker.broker_name, table.topic_config_table, changed, read_only)
             if changed:
                 self._put_mappings(table.topic_queue_mapping_info_map)
-        self._put_live(broker, address, table.data_version, connection, told.filter_server_list)
+        self._put_live(broker, address, table.data_version, connection, body.filter_server_list)
         return self._primary_of(broker, data)
 
     def _is_outdated(self, broker: RegisterBroker, ids: dict[int, str], now: DataVersion) -> bool:
@@ -208,7 +208,7 @@ class RouteTable:
             live.heard_ms = self._clock.monotonic_ms()
 
     def data_version(self, address: Address) -> DataVersion | None:
-        """Return which state of its topics a broker told last."""
+        """Return which state of its topics a broker sent last."""
         live = self.live.get(address)
         return None if live is None else live.data_version
 
@@ -266,7 +266,7 @@ class RouteTable:
         self._forget_topics(list(names), [topic])
 
     def add_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Add a topic that no broker told of; all of its brokers have to be known."""
+        """Add a topic that no broker registered; all of its brokers have to be known."""
         if queues and all(queue.broker_name in self.brokers for queue in queues):
             self.topics.setdefault(topic, {}).update({q.broker_name: q for q in queues})
             self.version += 1

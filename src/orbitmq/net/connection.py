@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         if self.closed:
             return
-        self._work_off()
+        self._drain()
         if not self._paused:
             self._transport.resume_reading()
 
@@ -195,9 +195,9 @@ class Connection(asyncio.Protocol):
         if requests:
             self._backlog += requests
             if not self._paused:
-                self._work_off()
+                self._drain()
 
-    def _work_off(self) -> None:
+    def _drain(self) -> None:
         """Hand requests over, a few at a time: an answer may be a thousand times its request."""
         step = self._config.commands_per_turn
         self._in_turn = True

@@ -1,4 +1,4 @@
-"""Stay awake for a moment while requests follow each other closely.
+"""Busy poll for a moment while requests follow each other closely.
 
 A loop that sleeps until the next request has its processor put to sleep and woken again, and so has its
 peer: on a virtual machine that costs more than the request itself, in time and in work. So a loop whose
@@ -11,24 +11,24 @@ import time
 from typing import Final
 
 NEAR_S: Final = 200e-6
-"""Reads that are no further apart are close; so long the loop stays awake after one."""
+"""Reads that are no further apart are close; so long the loop busy polls after one."""
 
 
 class Spin:
-    """Keeps one loop awake. Belongs to its thread."""
+    """Makes one loop busy poll. Belongs to its thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._read_at = 0.0
-        self._is_awake = False
+        self._is_polling = False
 
     def after_read(self) -> None:
         """Say that a read was handled."""
         now = time.perf_counter()
         is_near = now - self._read_at < NEAR_S
         self._read_at = now
-        if is_near and not self._is_awake:
-            self._is_awake = True
+        if is_near and not self._is_polling:
+            self._is_polling = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
@@ -36,4 +36,4 @@ class Spin:
         if time.perf_counter() - self._read_at < NEAR_S:
             self._loop.call_soon(self._turn)
         else:
-            self._is_awake = False
+            self._is_polling = False

@@ -17,7 +17,7 @@ def stop_quickly(context: SparkContext) -> None:
     """Stop Spark where the process is about to end.
 
     Its own stop waits most of a second for the thread that takes the tasks' counts, which looks once a
-    second whether it is to end. Here that thread is told, and ends with the process at the latest.
+    second whether it is to end. Here that thread is asked to, and ends with the process at the latest.
     """
     counts = context._accumulatorServer
     if isinstance(counts, AccumulatorTCPServer):  # one with a file has to remove it

@@ -173,7 +173,7 @@ class Background:
     def wake_flush(self) -> None:
         self._flush_service.wake()
 
-    def hurry(self) -> None:
+    def wake_dispatch(self) -> None:
         """Bring what was appended into sight of dispatch soon."""
         if self._parts.log.pool is not None:
             self._commit_service.wake()
@@ -217,7 +217,7 @@ class Background:
         """Tell the flags what the disk says.
 
         A failed write is tried again in the next round. A failed sync is not: the kernel may have
-        dropped the pages, and a snapshot written later would vouch for units that are not there.
+        dropped the pages, and a snapshot written later would claim units that are not there.
         """
         flags = self._parts.flags
         try:

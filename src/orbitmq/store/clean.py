@@ -65,7 +65,7 @@ class Space(NamedTuple):
 def decide_space(
     config: StoreConfig, log_ratios: Mapping[Path, float], queue_ratio: float
 ) -> Space:
-    """Judge the disks. All comparisons are strict.
+    """Compare how full the disks are with the limits. All comparisons are strict.
 
     Between the forced and the warning ratio the disk-full mark stays as it is: appends stop above the
     one and go on at or below the other.

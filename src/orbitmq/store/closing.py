@@ -1,7 +1,7 @@
 """Close a store in order, and say so if that was not possible.
 
 Order: appends, background rounds, flush of the log, dispatch, flush of queues and index with snapshot and
-checkpoint, segments made ahead and mappings, then the abort file - only if all of that succeeded.
+checkpoint, preallocated segments and mappings, then the abort file - only if all of that succeeded.
 """
 
 import logging
@@ -10,7 +10,7 @@ from typing import Final
 
 from orbitmq.errors import StoreError, StoreFailedError
 from orbitmq.store.background import Background
-from orbitmq.store.opening import StoreParts, Surroundings
+from orbitmq.store.opening import Dependencies, StoreParts
 from orbitmq.units import SECOND_MS
 
 _log = logging.getLogger(__name__)
@@ -22,8 +22,8 @@ DISPATCH_MS: Final = 60 * SECOND_MS
 class Closing:
     """The steps of a close; a step that fails does not keep the next ones from freeing resources."""
 
-    def __init__(self, around: Surroundings, parts: StoreParts, background: Background) -> None:
-        self._around, self._parts, self._background = around, parts, background
+    def __init__(self, deps: Dependencies, parts: StoreParts, background: Background) -> None:
+        self._deps, self._parts, self._background = deps, parts, background
         self._failure: StoreError | None = parts.flags.failure
 
     def run(self) -> None:
@@ -51,10 +51,10 @@ class Closing:
         if not dispatch.stop(DISPATCH_MS):
             dispatch.dispatch_now()
         # What a Spark job has not dispatched is its to do, not ours.
-        if dispatch.behind_bytes and not self._around.config.follows_spark:
+        if dispatch.behind_bytes and not self._deps.config.follows_spark:
             step = "Open it again: recovery dispatches the rest."
             what = f"{dispatch.behind_bytes} bytes of the log are not dispatched"
-            raise StoreError(self._around.layout.root, what, step)
+            raise StoreError(self._deps.layout.root, what, step)
 
     def _flush_queues(self) -> None:
         parts = self._parts
@@ -62,7 +62,7 @@ class Closing:
         parts.queue_flusher.close()
 
     def _remove_abort(self) -> None:
-        disk, layout = self._around.disk, self._around.layout
+        disk, layout = self._deps.disk, self._deps.layout
         disk.remove(layout.abort)
         disk.sync_directory(layout.root)
 
@@ -70,5 +70,5 @@ class Closing:
         try:
             step()
         except StoreError as error:
-            _log.warning("%s: close: %s", self._around.layout.root, error)
+            _log.warning("%s: close: %s", self._deps.layout.root, error)
             self._failure = self._failure or error

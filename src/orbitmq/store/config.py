@@ -1,4 +1,4 @@
-"""What a store can be told: sizes, flush, retention, limits. RocketMQ's key stands beside each field."""
+"""Settings of a store: sizes, flush, retention, limits. RocketMQ's key stands beside each field."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -52,7 +52,7 @@ FilesT = TypeVar("FilesT", bound=FileCache)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Dependencies:
     """What a store gets from outside."""
 
     config: StoreConfig
@@ -83,20 +83,20 @@ class StoreParts:
     report: RecoveryReport
 
 
-def open_parts(around: Surroundings) -> StoreParts:
+def open_parts(deps: Dependencies) -> StoreParts:
     """Open a store's files and recover. On an error everything is closed again and the lock is free."""
-    layout, disk = around.layout, around.disk
+    layout, disk = deps.layout, deps.disk
     make_durable_directory(disk, layout.root)
     lock = StoreLock(disk, layout.lock, abort=layout.abort).acquire()
-    handover = Handover(layout.root, disk, around.clock)
+    handover = Handover(layout.root, disk, deps.clock)
     try:
-        if around.config.follows_spark:
+        if deps.config.follows_spark:
             # Here, because it builds on this module.
             from orbitmq.store.spark_dispatch.opening import FollowedOpening
 
-            parts = FollowedOpening(around, lock, handover).run()
+            parts = FollowedOpening(deps, lock, handover).run()
         else:
-            parts = _open_live(around, lock, handover)
+            parts = _open_live(deps, lock, handover)
         write_abort(layout, disk)
     except BaseException:
         lock.release()
@@ -104,9 +104,9 @@ def open_parts(around: Surroundings) -> StoreParts:
     return parts
 
 
-def _open_live(around: Surroundings, lock: StoreLock, handover: Handover) -> StoreParts:
-    with closed_on_error(FileCache(around.disk)) as files:
-        opening = Opening(around, lock, files)
+def _open_live(deps: Dependencies, lock: StoreLock, handover: Handover) -> StoreParts:
+    with closed_on_error(FileCache(deps.disk)) as files:
+        opening = Opening(deps, lock, files)
         if handover.terms() is None:
             return opening.run()
         # A job may be at work: wait for its batch, then take its work over.
@@ -129,10 +129,10 @@ def closed_on_error(files: FilesT) -> Iterator[FilesT]:
 class Opening:
     """One opening of a store, step by step."""
 
-    def __init__(self, around: Surroundings, lock: StoreLock, files: FileCache) -> None:
-        self._around, self._lock, self._files = around, lock, files
-        self._config, self._layout = around.config, around.layout
-        self._clock, self._disk = around.clock, around.disk
+    def __init__(self, deps: Dependencies, lock: StoreLock, files: FileCache) -> None:
+        self._deps, self._lock, self._files = deps, lock, files
+        self._config, self._layout = deps.config, deps.layout
+        self._clock, self._disk = deps.clock, deps.disk
         self._flags, self._counters = RunningFlags(), Counters()
         self._kernels = kernel_sets.plain()
 
@@ -150,7 +150,7 @@ class Opening:
 
     def _topic_types(self) -> TopicTypes:
         topics = self._layout.config("topics.json")
-        return self._around.topic_types or read_topic_types(topics, self._disk)
+        return self._deps.topic_types or read_topic_types(topics, self._disk)
 
     def _joined(
         self,
@@ -272,7 +272,7 @@ class Opening:
         self, log: CommitLog, dispatcher: Dispatcher, report: RecoveryReport
     ) -> DispatchService:
         # Only from here on: what recovery dispatched was seen before the last stop.
-        dispatcher.extra.extend(self._around.dispatchers)
+        dispatcher.extra.extend(self._deps.dispatchers)
         return DispatchService(
             log,
             dispatcher,
@@ -321,7 +321,7 @@ class Opening:
             flags=self._flags,
             counters=self._counters,
             clock=clock,
-            ratio=self._around.disk_ratio,
+            ratio=self._deps.disk_ratio,
             followers=[follow],
             dispatched_offset=lambda: dispatch.dispatched_offset,
         )

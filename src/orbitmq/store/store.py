@@ -23,7 +23,7 @@ from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.flush import GroupCommit
-from orbitmq.store.opening import StoreParts, Surroundings, open_parts
+from orbitmq.store.opening import Dependencies, StoreParts, open_parts
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.spark_dispatch.follow import DispatchFollower
 from orbitmq.store.statistics import StoreStatistics, snapshot
@@ -41,12 +41,12 @@ _NO_WAIT = f"{Property.WAIT}\x01false\x02".encode()
 class MessageStore(StoreReads):
     """An open store. Any thread may use it; `close` ends it."""
 
-    def __init__(self, around: Surroundings, parts: StoreParts, *, background: bool) -> None:
+    def __init__(self, deps: Dependencies, parts: StoreParts, *, background: bool) -> None:
         """Use `MessageStore.open`."""
-        config = around.config
+        config = deps.config
         super().__init__(config, parts)
-        self._around = around
-        self._clock = around.clock
+        self._deps = deps
+        self._clock = deps.clock
         self._dispatch, self._flusher = parts.dispatch, parts.flusher
         self._opened_ms = self._clock.monotonic_ms()
         self._waits = config.sync_flush
@@ -90,7 +90,7 @@ class MessageStore(StoreReads):
         record that is dispatched from now on. Without `background` there are no threads: the owner
         calls `tick`.
         """
-        around = Surroundings(
+        deps = Dependencies(
             config=config,
             layout=config.layout(),
             clock=clock or SystemClock(),
@@ -99,7 +99,7 @@ class MessageStore(StoreReads):
             dispatchers=dispatchers,
             disk_ratio=disk_ratio,
         )
-        return cls(around, open_parts(around), background=background)
+        return cls(deps, open_parts(deps), background=background)
 
     def __enter__(self) -> Self:
         return self
@@ -230,14 +230,14 @@ class MessageStore(StoreReads):
         self._dispatch.on_dispatched.append(callback)
 
     def watch_dispatch(self, watched: Callable[[], bool]) -> None:
-        """Have dispatch ask whether anybody waits for what it shows; if not, it takes its time."""
+        """Have dispatch ask whether anybody waits for what it publishes; if not, its rounds come rarely."""
         self._dispatch.watch(watched)
 
     def catch_up(self, bytes_max: int) -> bool:
         """Dispatch what was appended last, if it is no more than that; tell whether there is more to read."""
         return self._dispatch.catch_up(bytes_max)
 
-    def hurry_dispatch(self) -> None:
+    def wake_dispatch(self) -> None:
         """Say that somebody waits for what has been appended."""
         self._dispatch.hurry()
 
@@ -287,7 +287,7 @@ class MessageStore(StoreReads):
         if not self._in_background:
             self._dispatch.dispatch_now()
             return self._dispatch.dispatched_offset >= target
-        self._background.hurry()
+        self._background.wake_dispatch()
         return self._dispatch.wait_dispatched(target, timeout * SECOND_MS)
 
     @property
@@ -343,7 +343,7 @@ class MessageStore(StoreReads):
         self._require_open()
         follower = self._dispatch if isinstance(self._dispatch, DispatchFollower) else None
         with follower.alone() if follower is not None else nullcontext():
-            dispatcher, disk = self._parts.dispatcher, self._around.disk
+            dispatcher, disk = self._parts.dispatcher, self._deps.disk
             self._dispatch.dispatch_now()  # else its last records would make the queues anew
             with dispatcher.lock:
                 self._log.appender.remove_topic(topic)
@@ -359,4 +359,4 @@ class MessageStore(StoreReads):
         if self._closed:
             return
         self._closed = True
-        Closing(self._around, self._parts, self._background).run()
+        Closing(self._deps, self._parts, self._background).run()

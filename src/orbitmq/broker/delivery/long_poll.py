@@ -61,7 +61,7 @@ class LongPoll:
         self._order = itertools.count()
         self._names: dict[int, tuple[str, int]] = {}
         self._grown: deque[Iterable[Any]] = deque()  # filled by the dispatching thread
-        self._told = False  # the loop has been told to look at it
+        self._wake_pending = False  # the loop has been asked to look at it
         self._stopped = False
         context.store.on_dispatched(self._on_dispatched)
         context.store.watch_dispatch(lambda: bool(self._queues))
@@ -89,7 +89,7 @@ class LongPoll:
         self._attempt_if_grown(parked)
         self._set_timer()
         if not parked.done:
-            self._store.hurry_dispatch()
+            self._store.wake_dispatch()
 
     def wake(self, topic: str, queue_id: int | None = None) -> None:
         """Answer all pulls of a topic, or of one of its queues, as things are now."""
@@ -125,16 +125,16 @@ class LongPoll:
         if not self._queues:
             return
         self._grown.append(numbers)
-        if not self._told:
-            self._told = True
+        if not self._wake_pending:
+            self._wake_pending = True
             try:
                 self._loop.call_soon_threadsafe(self.look)
             except RuntimeError:
-                self._told = False  # the loop is closed: nobody waits any more
+                self._wake_pending = False  # the loop is closed: nobody waits any more
 
     def look(self) -> None:
         """Try the pulls of all queues that grew."""
-        self._told = False  # first: what is added from here on is told again
+        self._wake_pending = False  # first: what is added from here on wakes the loop again
         grown: set[tuple[str, int]] = set()
         while self._grown:
             for number in self._grown.popleft():

@@ -48,7 +48,7 @@ class RuntimeProcessor:
         self._change_lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = 0
-        context.owed.append(lambda: self._changing)
+        context.pending.append(lambda: self._changing)
 
     def handlers(self) -> Mapping[int, Handler]:
         return {
@@ -105,7 +105,7 @@ class RuntimeProcessor:
         context.registration.register_now()
         if not request.is_oneway:
             # Tools ask for routes next.
-            context.registration.when_told(lambda: connection.send(answer))
+            context.registration.when_known(lambda: connection.send(answer))
         return None
 
     async def _keep(self, change: Change) -> None:

@@ -44,7 +44,7 @@ class TopicsAdminProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._running = 0  # deletions in threads
-        context.owed.append(lambda: self._running)
+        context.pending.append(lambda: self._running)
 
     def handlers(self) -> Mapping[int, Handler]:
         return {
@@ -124,7 +124,7 @@ class TopicsAdminProcessor:
         topics.put_many([config for config in configs if topics.get(config.topic_name) != config])
         answer = request.answer(remark=_DONE)
         if not request.is_oneway:
-            self._context.registration.when_told(lambda: connection.send(answer))
+            self._context.registration.when_known(lambda: connection.send(answer))
 
     # Asking
 

@@ -50,7 +50,7 @@ class FlushWait:
         self._sync_ms = 0.0  # average
         self._slow_until_ms = 0.0
         context.store.on_flushed(self._on_flushed)
-        context.owed.append(lambda: self.count)
+        context.pending.append(lambda: self.count)
 
     @property
     def count(self) -> int:

@@ -78,7 +78,7 @@ class LiveDemo:
             assert process.stdout is not None
             ready = process.stdout.readline()
         try:
-            self.line("up", text, timer, right=bool(ready))
+            self.line("up", text, timer, ok=bool(ready))
             if not ready:
                 raise RuntimeError((self.root / "errors.txt").read_text())
             yield process, json.loads(ready)["namesrv"]
@@ -99,11 +99,11 @@ class LiveDemo:
         with Producer(namesrv, "demo") as producer, Timer() as timer:
             results = [future.result() for future in self._send(producer, self.messages)]
         self.acknowledged.update(range(self.messages))
-        right = all(
+        ok = all(
             (result.queue.queue_id, result.queue_offset) == (n % QUEUES, n // QUEUES)
             for n, result in enumerate(results)
         )
-        self.line("produce", f"{len(results):,} messages", timer, len(results), right=right)
+        self.line("produce", f"{len(results):,} messages", timer, len(results), ok=ok)
 
     def _send(self, producer: "Producer", count: int) -> "list[Future[SendResult]]":
         queues = producer.queues(TOPIC)
@@ -140,7 +140,7 @@ class LiveDemo:
             timer.stop()
         once = seen == Counter(body(n) for n in range(self.messages))
         text = f"{seen.total():,} messages, each exactly once"
-        self.line("consume", text, timer, seen.total(), right=once)
+        self.line("consume", text, timer, seen.total(), ok=once)
 
     def tail(self, namesrv: str) -> None:
         """Let a `tail` watch; what is sent then must be shown at once."""
@@ -157,9 +157,9 @@ class LiveDemo:
                 shown = json.loads(process.stdout.readline() or "{}")
             future.result()
         self.acknowledged.add(number)
-        right = shown.get("body", "").encode() == body(number)
+        ok = shown.get("body", "").encode() == body(number)
         text = f"one message, shown {timer.seconds * 1000:.0f} ms after its send"
-        self.line("tail", text, right=right)
+        self.line("tail", text, ok=ok)
 
     def kill(self, namesrv: str, process: "subprocess.Popen[str]") -> None:
         """Kill the broker while messages are on their way; note what it had acknowledged."""
@@ -175,7 +175,7 @@ class LiveDemo:
         killer.join()
         more = len(self.acknowledged) - before
         killed = process.wait() == -signal.SIGKILL
-        self.line("kill", f"the broker; {more:,} more acknowledged", right=killed and more > 0)
+        self.line("kill", f"the broker; {more:,} more acknowledged", ok=killed and more > 0)
 
     def _send_until_it_breaks(self, producer: "Producer", process: "subprocess.Popen[str]") -> None:
         waiting: list[tuple[int, Future[SendResult]]] = []
@@ -216,14 +216,14 @@ class LiveDemo:
         lost = len(self.acknowledged.difference(read))
         in_order = all(numbers == sorted(set(numbers)) for numbers in queues.values())
         text = f"{len(read):,} messages, {lost} acknowledged lost"
-        self.line("recover", text, timer, len(read), right=lost == 0)
-        self.line("", "each queue in order, every body whole", right=in_order and whole)
+        self.line("recover", text, timer, len(read), ok=lost == 0)
+        self.line("", "each queue in order, every body whole", ok=in_order and whole)
 
     def stop(self, process: "subprocess.Popen[str]") -> None:
         with Timer() as timer:
             process.send_signal(signal.SIGTERM)
             code = process.wait()
-        self.line("stop", f"exit code {code}", timer, right=code == 0)
+        self.line("stop", f"exit code {code}", timer, ok=code == 0)
 
     def check(self) -> None:
         from orbitmq.store.verify.check import check_store
@@ -232,7 +232,7 @@ class LiveDemo:
             findings = check_store(self.root / "store", {}).findings
         for finding in findings[:5]:
             self.report.remark(str(finding))
-        self.line("check", f"{len(findings)} findings", timer, right=not findings)
+        self.line("check", f"{len(findings)} findings", timer, ok=not findings)
 
 
 def _message(n: int) -> "Message":

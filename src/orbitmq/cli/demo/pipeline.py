@@ -60,7 +60,7 @@ class PipelineDemo:
         with Timer() as timer:
             spark = make_session(app="orbitmq demo", master="local[*]", conf=conf, quiet=True)
         try:
-            self.line("spark", f"{spark.version} is ready on this machine", timer, right=True)
+            self.line("spark", f"{spark.version} is ready on this machine", timer, ok=True)
             yield spark
         finally:
             spark.stop()
@@ -70,7 +70,7 @@ class PipelineDemo:
             shutil.rmtree(self.root / name)
         (self.root / "checkpoint").unlink()
         gone = not derived_files(self.root)
-        self.line("delete", "all queues and the index", right=gone and bool(self.files))
+        self.line("delete", "all queues and the index", ok=gone and bool(self.files))
 
     def rebuild(self, spark: "SparkSession") -> None:
         from orbitmq.spark.jobs.rebuild.job import rebuild
@@ -79,10 +79,10 @@ class PipelineDemo:
             made = rebuild(spark, self.root)
         same = derived_files(self.root) == self.files
         text = f"{made.units:,} units, {made.index_entries:,} keys"
-        self.line("rebuild", text, timer, made.records, right=made.units >= len(self.numbers))
-        self.line("", f"{len(self.files)} files, each byte as the broker wrote it", right=same)
+        self.line("rebuild", text, timer, made.records, ok=made.units >= len(self.numbers))
+        self.line("", f"{len(self.files)} files, each byte as the broker wrote it", ok=same)
         self.report.remark(
-            f"{bytes_text(made.log_bytes)} of log read; {bytes_text(made.moved_bytes)} went between tasks"
+            f"{bytes_text(made.log_bytes)} of log read; {bytes_text(made.shuffle_bytes)} shuffled"
         )
 
     def verify(self, spark: "SparkSession") -> None:
@@ -92,7 +92,7 @@ class PipelineDemo:
             findings = verify(spark, self.root).findings
         for finding in findings[:5]:
             self.report.remark(str(finding))
-        self.line("verify", f"{len(findings)} findings", timer, right=not findings)
+        self.line("verify", f"{len(findings)} findings", timer, ok=not findings)
 
     def query_by_key(self, spark: "SparkSession") -> None:
         wanted = self._random.sample(self.numbers, KEYS)
@@ -100,8 +100,8 @@ class PipelineDemo:
         with Timer() as timer:
             table = spark.read.format("orbitmq").option("keys", keys).load(str(self.root))
             rows = table.select("body").collect()
-        right = sorted(bytes(row["body"]) for row in rows) == sorted(body(n) for n in wanted)
-        self.line("query", f"{len(rows)} messages by key, through the index", timer, right=right)
+        ok = sorted(bytes(row["body"]) for row in rows) == sorted(body(n) for n in wanted)
+        self.line("query", f"{len(rows)} messages by key, through the index", timer, ok=ok)
 
     def count_by_topic(self, spark: "SparkSession") -> None:
         with Timer() as timer:
@@ -111,8 +111,8 @@ class PipelineDemo:
                 row["topic"]: row["count"] for row in table.groupBy("topic").count().collect()
             }
         found = counts.get(TOPIC, 0)
-        right = found == len(self.numbers)
-        self.line("count", f"{found:,} messages of {TOPIC}, by topic", timer, found, right=right)
+        ok = found == len(self.numbers)
+        self.line("count", f"{found:,} messages of {TOPIC}, by topic", timer, found, ok=ok)
 
 
 def derived_files(root: Path) -> list[tuple[str, bytes]]:

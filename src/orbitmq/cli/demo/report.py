@@ -1,4 +1,4 @@
-"""What the demo prints: one line per step with its figures, and whether they are right."""
+"""What the demo prints: one line per step with its figures, and whether they are ok."""
 
 import time
 
@@ -6,24 +6,24 @@ from rich.console import Console
 
 
 class Report:
-    """Prints steps and remembers whether all of them were right."""
+    """Prints steps and remembers whether all of them were ok."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
-        self.all_right = True
+        self.all_ok = True
         self._start = time.perf_counter()
 
     def heading(self, text: str) -> None:
         self.console.print(f"{text}\n")
 
     def line(
-        self, step: str, text: str, timer: "Timer | None" = None, count: int = 0, *, right: bool
+        self, step: str, text: str, timer: "Timer | None" = None, count: int = 0, *, ok: bool
     ) -> None:
-        """Print a step: what was done, how long it took, how many per second, right or not."""
-        self.all_right &= right
+        """Print a step: what was done, how long it took, how many per second, ok or not."""
+        self.all_ok &= ok
         took = f"{timer.seconds:.2f} s" if timer else ""
         rate = f"{count / timer.seconds:,.0f}/s" if timer and count else ""
-        mark = "[green]right[/]" if right else "[red]WRONG[/]"
+        mark = "[green]ok[/]" if ok else "[red]WRONG[/]"
         self.console.print(f"{step:8}{text:43}{took:>9}{rate:>13}  {mark}")
 
     def remark(self, text: str) -> None:
@@ -31,8 +31,8 @@ class Report:
 
     def verdict(self) -> None:
         took = time.perf_counter() - self._start
-        right = "[green]every figure is right[/]" if self.all_right else "[red]figures are wrong[/]"
-        self.console.print(f"\n{took:.1f} s in all; {right}")
+        verdict = "[green]every figure is ok[/]" if self.all_ok else "[red]figures are wrong[/]"
+        self.console.print(f"\n{took:.1f} s in all; {verdict}")
 
 
 class Timer:

@@ -32,7 +32,7 @@ KILL_AFTER_SECONDS = (0.8, 1.6)  # of writing; the moment is random
 
 
 def run_demo(messages: int, *, keep: bool = False) -> bool:
-    """Run all steps; return whether every figure was right."""
+    """Run all steps; return whether every figure was ok."""
     logging.getLogger("orbitmq").setLevel(logging.CRITICAL)  # what we kill ourselves is no news
     root = Path(tempfile.mkdtemp(prefix="orbitmq-demo-"))
     report = Report()
@@ -47,7 +47,7 @@ def run_demo(messages: int, *, keep: bool = False) -> bool:
             report.console.print(f"\nThe stores are in {root}", soft_wrap=True)
         else:
             shutil.rmtree(root)
-    return report.all_right
+    return report.all_ok
 
 
 class StoreDemo:
@@ -77,7 +77,7 @@ class StoreDemo:
         with Timer() as timer:
             store = MessageStore.open(load.demo_config(self.root))
             store.wait_kernels()  # the first start on a machine compiles them, which takes a while
-        self.line("open", "an empty store, kernels loaded", timer, right=True)
+        self.line("open", "an empty store, kernels loaded", timer, ok=True)
         return store
 
     def write(self, store: MessageStore) -> None:
@@ -88,7 +88,7 @@ class StoreDemo:
             store.wait_dispatched()
         in_queues = sum(_queue_lengths(store))
         self.line(
-            "write", f"{in_queues:,} messages", timer, in_queues, right=in_queues == self.messages
+            "write", f"{in_queues:,} messages", timer, in_queues, ok=in_queues == self.messages
         )
         log_bytes = store.max_log_offset - store.min_log_offset
         segments = len(list((self.root / "commitlog").iterdir()))
@@ -108,16 +108,16 @@ class StoreDemo:
                     for raw in found.records:
                         seen += decode_record(raw).body == load.body(n)
                         n += load.LANES
-        self.line("read", f"{seen:,} in order, by queue", timer, seen, right=seen == self.messages)
+        self.line("read", f"{seen:,} in order, by queue", timer, seen, ok=seen == self.messages)
 
     def read_at_random(self, store: MessageStore) -> None:
-        right = 0
+        good = 0
         with Timer() as timer:
             for _ in range(RANDOM_READS):
                 n = self._random.randrange(self.messages)
                 found = store.get(*load.place(n), 1)
-                right += decode_record(found.records[0]).body == load.body(n)
-        self.line("", f"{right:,} at random, by offset", timer, right, right=right == RANDOM_READS)
+                good += decode_record(found.records[0]).body == load.body(n)
+        self.line("", f"{good:,} at random, by offset", timer, good, ok=good == RANDOM_READS)
 
     def read_by_tag(self, store: MessageStore) -> None:
         wanted, seen = load.TAGS[1], 0
@@ -133,28 +133,28 @@ class StoreDemo:
                     seen += sum(decode_record(raw).tags == wanted for raw in found.records)
                     offset = found.next_offset
         expected = sum(load.tag(n) == wanted for n in range(self.messages))
-        self.line("", f"{seen:,} by tag {wanted!r}", timer, seen, right=seen == expected)
+        self.line("", f"{seen:,} by tag {wanted!r}", timer, seen, ok=seen == expected)
 
     def query_by_key(self, store: MessageStore) -> None:
-        right = 0
+        good = 0
         with Timer() as timer:
             for _ in range(KEY_QUERIES):
                 n = self._random.randrange(self.messages)
                 hits = store.query(load.place(n).topic, load.key(n), exact=True)
-                right += [decode_record(raw).body for raw in hits] == [load.body(n)]
-        self.line("", f"{right:,} by key", timer, right, right=right == KEY_QUERIES)
+                good += [decode_record(raw).body for raw in hits] == [load.body(n)]
+        self.line("", f"{good:,} by key", timer, good, ok=good == KEY_QUERIES)
 
     def search_by_time(self, store: MessageStore) -> None:
         lanes = [self._store_ms[lane :: load.LANES] for lane in range(load.LANES)]
-        right = 0
+        good = 0
         with Timer() as timer:
             for _ in range(TIME_SEARCHES):
                 lane = self._random.randrange(load.LANES)
                 moment = self._random.choice(lanes[lane])
                 where = load.place(lane)
                 offset = store.offset_by_time(where.topic, where.queue_id, moment, Boundary.LOWER)
-                right += offset == bisect_left(lanes[lane], moment)
-        self.line("", f"{right:,} searches by time", timer, right, right=right == TIME_SEARCHES)
+                good += offset == bisect_left(lanes[lane], moment)
+        self.line("", f"{good:,} searches by time", timer, good, ok=good == TIME_SEARCHES)
 
     def kill_a_writer(self) -> int:
         """Return how many messages were acknowledged when the writer was killed."""
@@ -177,7 +177,7 @@ class StoreDemo:
                 acknowledged = int(line) if line.endswith("\n") else acknowledged
         more = acknowledged - self.messages
         killed = more > 0 and writer.returncode < 0
-        self.line("kill", f"a writer; {more:,} more acknowledged", right=killed)
+        self.line("kill", f"a writer; {more:,} more acknowledged", ok=killed)
         return acknowledged
 
     def recover(self, acknowledged: int) -> None:
@@ -190,7 +190,7 @@ class StoreDemo:
                 load.lane_length(self.messages, lane) for lane in range(load.LANES)
             ]
             text = f"{self.messages:,} messages, {lost} acknowledged lost"
-            self.line("recover", text, timer, right=whole and lost == 0)
+            self.line("recover", text, timer, ok=whole and lost == 0)
             report = store.recovery_report
             read = report.end_offset - report.start_offset
             self.remark(f"{bytes_text(read)} of log read again, {report.stale_units} units cut")
@@ -204,7 +204,7 @@ class StoreDemo:
             findings = check_store(self.root, load.SETTINGS).findings
         for finding in findings[:5]:
             self.remark(str(finding))
-        self.line("check", f"{len(findings)} findings", timer, right=not findings)
+        self.line("check", f"{len(findings)} findings", timer, ok=not findings)
 
 
 def _queue_lengths(store: MessageStore) -> list[int]:

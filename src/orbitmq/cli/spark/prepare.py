@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def prepare() -> None:
-    """Make Spark start sooner on this machine: keep the classes of its JVM in a file. Once is enough.
+    """Make Spark start sooner on this machine: make a class data sharing archive (AppCDS). Once is enough.
 
     Takes most of a minute, and 170 MB in the user's cache directory, which may be deleted at any time.
     Every session uses it, those of Python programs too. Again after another Java or Spark was installed.
@@ -32,15 +32,15 @@ def prepare() -> None:
     require_pyspark()
     from orbitmq.spark.start.class_archive import make_archive
 
-    note("running each kind of job once; Java then writes down the classes ...")
+    note("running each kind of job once; Java then writes the class data sharing archive ...")
     file = make_archive([sys.executable, "-c", _JOBS])
     note(
-        f"{file}: {bytes_text(file.stat().st_size)} of classes, which Spark starts with from now on"
+        f"{file}: {bytes_text(file.stat().st_size)} of class data, which Spark starts with from now on"
     )
 
 
 def run_jobs(root: Path, archive: Path) -> None:
-    """Run each kind of job on a tiny store, in a JVM that writes down the classes that it has loaded.
+    """Run each kind of job on a tiny store, in a JVM that archives the classes that it has loaded.
 
     In a process of its own: the JVM writes when it ends.
     """

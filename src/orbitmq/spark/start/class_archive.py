@@ -1,10 +1,10 @@
-"""The classes of Spark's JVM as Java keeps them ready: one file, with which Spark starts seconds sooner.
+"""The class data sharing archive (AppCDS) of Spark's JVM: one file, with which Spark starts seconds sooner.
 
-Most of Spark's start is finding, reading and checking classes, the same ones each time. Java can write down
+Most of Spark's start is finding, reading and checking classes, the same ones each time. Java can archive
 what it has loaded (-XX:ArchiveClassesAtExit) and map that file the next time. It compares the file with
 the Java and the jars that it was made from, and does without where they changed.
 
-`orbitmq spark prepare` makes the file once, from a run of the jobs; every session on this machine uses it.
+`orbitmq spark prepare` makes the archive once, from a run of the jobs; every session on this machine uses it.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ from orbitmq.spark.start.java import Java, find_java
 
 DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-"""A file that does not fit any more is no use, but no news either."""
+"""An archive that does not fit any more is no use, but no news either."""
 _RUN_SECONDS_MAX: Final = 300
 
 
 def archive_path(java: Java) -> Path:
-    """Return where the file of this Java and this Spark lies, or would."""
+    """Return where the archive of this Java and this Spark lies, or would."""
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     made_from = f"{java.executable.resolve()} {java.version} {home} {pyspark.__version__}"
     name = hashlib.sha256(made_from.encode()).hexdigest()[:12]
@@ -37,7 +37,7 @@ def archive_path(java: Java) -> Path:
 
 
 def found_archive(java: Java) -> Path | None:
-    """Return the file, None if nobody made one."""
+    """Return the archive, None if nobody made one."""
     try:
         path = archive_path(java)
         return path if path.is_file() else None
@@ -46,7 +46,7 @@ def found_archive(java: Java) -> Path | None:
 
 
 def with_archive(settings: Mapping[str, str], java: Java) -> dict[str, str]:
-    """Return the settings of a session whose JVM uses the file, if there is one."""
+    """Return the settings of a session whose JVM uses the archive, if there is one."""
     given, path = settings.get(DRIVER_OPTIONS, ""), found_archive(java)
     if "Archive" in given or path is None:
         return dict(settings)
@@ -55,7 +55,7 @@ def with_archive(settings: Mapping[str, str], java: Java) -> dict[str, str]:
 
 
 def make_archive(command: Sequence[str]) -> Path:
-    """Make the file anew. SparkSetupError: this Java cannot, or Spark does not run here.
+    """Make the archive anew. SparkSetupError: this Java cannot, or Spark does not run here.
 
     The command gets two more arguments, a directory for a store and the file, and runs jobs in a JVM that
     writes the file when it ends.
@@ -66,12 +66,12 @@ def make_archive(command: Sequence[str]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
         step = "Set XDG_CACHE_HOME to a directory that can be written to."
-        raise SparkSetupError(f"there is no place for the file: {cause}", step) from cause
+        raise SparkSetupError(f"there is no place for the archive: {cause}", step) from cause
     with tempfile.TemporaryDirectory(prefix="orbitmq-classes-", dir=target.parent) as directory:
         fresh = Path(directory) / "classes.jsa"
         said = _run([*command, str(Path(directory) / "store"), str(fresh)])
         if not fresh.is_file():
-            what = f"{java.executable} (Java {java.version}) wrote no archive of its classes"
+            what = f"{java.executable} (Java {java.version}) wrote no class data sharing archive"
             step = "Spark works without it. A full JDK or JRE can write one; set JAVA_HOME to it."
             raise SparkSetupError(f"{what}: {said}" if said else what, step)
         return fresh.replace(target)

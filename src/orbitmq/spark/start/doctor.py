@@ -100,13 +100,13 @@ def _java() -> Check:
 
 
 def _class_archive() -> Check:
-    name, step = "class archive", "Spark starts sooner with one: orbitmq spark prepare"
+    name, step = "class data sharing", "Spark starts sooner with an archive: orbitmq spark prepare"
     try:
         from orbitmq.spark.start.class_archive import found_archive
 
         path = found_archive(find_java())
     except (ImportError, OrbitError):
-        return Check(name, "not looked for")  # what is missing is told by the points before
+        return Check(name, "not looked for")  # what is missing is said by the points before
     return Check(name, "none", next_step=step) if path is None else Check(name, str(path))
 
 

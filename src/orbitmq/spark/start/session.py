@@ -20,7 +20,6 @@ from orbitmq.errors import SparkSetupError
 from orbitmq.spark.start import daemon
 from orbitmq.spark.start.cache_files import cached_file
 from orbitmq.spark.start.class_archive import with_archive
-from orbitmq.spark.start.daemon_ahead import start_ahead
 from orbitmq.spark.start.java import Java, find_java
 from orbitmq.spark.start.jvm_start import no_jvm_left_behind
 from orbitmq.spark.start.package import (
@@ -32,6 +31,7 @@ from orbitmq.spark.start.package import (
     send_package,
     sends_package,
 )
+from orbitmq.spark.start.prestart import prestart_daemon
 from orbitmq.spark.start.worker_python import worker_python
 
 DEFAULTS: Final = {
@@ -107,7 +107,7 @@ def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContex
     spark_conf = SparkConf().setAppName(app).setAll(list(settings.items()))
     variables = _variables(settings, java, quiet=quiet)
     if quiet and java is not None and _has_our_daemon(settings):
-        variables |= start_ahead()
+        variables |= prestart_daemon()
     try:
         with _environment(variables), no_jvm_left_behind():
             context = SparkContext.getOrCreate(spark_conf)

@@ -16,9 +16,9 @@ from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.opening import (
+    Dependencies,
     Opening,
     StoreParts,
-    Surroundings,
     closed_on_error,
     follow_the_log,
 )
@@ -52,8 +52,8 @@ def terms_settings(config: StoreConfig) -> dict[str, str]:
 class FollowedOpening(Opening):
     """One opening. The job does not write meanwhile: `Handover.writing`."""
 
-    def __init__(self, around: Surroundings, lock: StoreLock, handover: Handover) -> None:
-        super().__init__(around, lock, FollowedFiles(around.disk))
+    def __init__(self, deps: Dependencies, lock: StoreLock, handover: Handover) -> None:
+        super().__init__(deps, lock, FollowedFiles(deps.disk))
         self._handover = handover
         self._checkpoint = CheckpointFile(self._layout.checkpoint, self._disk)
         self._snapshot = SnapshotFile(self._layout.snapshot, self._disk)
@@ -141,11 +141,11 @@ class FollowedOpening(Opening):
     ) -> FollowingDispatcher:
         config, layout = self._config, self._layout
         names = QueueNames(self._kernels)
-        around = layout, self._files, self._disk, self._kernels, self._clock
+        deps = layout, self._files, self._disk, self._kernels, self._clock
         index = (
-            FollowedIndex(*around, enabled=config.index_enabled)
+            FollowedIndex(*deps, enabled=config.index_enabled)
             if index_in_sight
-            else IndexFiles(*around, enabled=False)
+            else IndexFiles(*deps, enabled=False)
         )
         return FollowingDispatcher(
             self._kernels,
@@ -162,7 +162,7 @@ class FollowedOpening(Opening):
     ) -> DispatchFollower:
         assert isinstance(dispatcher, FollowingDispatcher)
         # Only from here on: what recovery read was seen before the last stop.
-        dispatcher.extra.extend(self._around.dispatchers)
+        dispatcher.extra.extend(self._deps.dispatchers)
         return DispatchFollower(
             log,
             dispatcher,

@@ -340,8 +340,8 @@ class _Rebuild:
             index_files=len(plan.index_names),
             index_entries=entries,
             conflicts=simple.conflicts,
-            vouched=vouched,
+            trusted=vouched,
             kept=tuple(kept),
-            moved_bytes=sum(part.length for part in parts),
+            shuffle_bytes=sum(part.length for part in parts),
             seconds=dict(self._seconds),
         )

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from orbitmq.spark.start import daemon
-from orbitmq.spark.start.quick_socket import acknowledging, send_at_once
+from orbitmq.spark.start import workers
+from orbitmq.spark.start.workers import acknowledging, send_at_once
 
 pytestmark = pytest.mark.spark
 
@@ -28,8 +28,8 @@ def tcp() -> Iterator[Ends]:
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a worker did beside its tasks."""
     done: list[str] = []
-    monkeypatch.setattr(daemon, "take_over", lambda sock: done.append("take over"))
-    monkeypatch.setattr(daemon, "keep_objects", lambda: done.append("keep"))
+    monkeypatch.setattr(workers, "take_over", lambda sock: done.append("take over"))
+    monkeypatch.setattr(workers, "keep_objects", lambda: done.append("keep"))
     return done
 
 
@@ -78,7 +78,7 @@ def test_the_first_task_decides_what_stays(tcp: Ends, kept: list[str]) -> None:
         kept.append("task")
         return 0
 
-    worker = daemon.Worker(run)
+    worker = workers.Worker(run)
 
     assert [worker(tcp[0], True), worker(tcp[0], True)] == [0, 0]
     assert kept == ["take over", "task", "keep", "task"]
@@ -88,5 +88,5 @@ def test_a_jvm_that_wants_no_more_rows_ends_the_worker_quietly(tcp: Ends, kept: 
     def run(_sock: socket.socket, _authenticated: bool) -> int:
         raise BrokenPipeError
 
-    assert daemon.Worker(run)(tcp[0], True) == 1
+    assert workers.Worker(run)(tcp[0], True) == 1
     assert kept == ["take over"]

@@ -17,7 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-VARIABLE: Final = "ORBITMQ_DAEMON_AHEAD"
+from orbitmq.spark.start.workers import load_kernels, serve_tasks
+
+VARIABLE: Final = "ORBITMQ_PRESTARTED_DAEMON"
 """Names the socket to `daemon`, by way of the JVM's environment."""
 HASH_SEED: Final = "PYTHONHASHSEED"
 _TAKEN: Final = b"1"
@@ -27,7 +29,7 @@ _started: list[subprocess.Popen[bytes]] = []
 """Kept as long as the driver lives: the process ends with its input, unless it was handed another."""
 
 
-def start_ahead() -> dict[str, str]:
+def prestart_daemon() -> dict[str, str]:
     """Start the process; return what the JVM must have in its environment."""
     directory = tempfile.mkdtemp(prefix="orbitmq-daemon-")  # nobody else may look into it
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -43,29 +45,25 @@ def start_ahead() -> dict[str, str]:
 
 
 def handed_over() -> bool:
-    """Let the process that was started ahead go on in place of this one; True when it has ended."""
+    """Let the process that was prestarted go on in place of this one; True when it has ended."""
     path = os.environ.pop(VARIABLE, None)
     if path is None:
         return False
-    told = {"env": dict(os.environ), "cwd": str(Path.cwd()), "path": sys.path, "argv": sys.argv}
+    given = {"env": dict(os.environ), "cwd": str(Path.cwd()), "path": sys.path, "argv": sys.argv}
     try:
         with socket.socket(socket.AF_UNIX) as link:
             link.connect(path)
             socket.send_fds(link, [_TAKEN], _STREAMS)
-            link.sendall(json.dumps(told).encode() + b"\n")
+            link.sendall(json.dumps(given).encode() + b"\n")
             if link.recv(1) != _TAKEN:
                 return False
-            link.recv(
-                1
-            )  # nothing comes but the end; Spark takes this process for its daemon until then
+            link.recv(1)  # only its end; until then Spark takes this process for its daemon
     except OSError:
         return False
     return True
 
 
 def main(path: str) -> None:
-    from orbitmq.spark.start.daemon import load_kernels, serve_tasks
-
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(1)
@@ -77,23 +75,23 @@ def main(path: str) -> None:
             return  # the driver is gone
         link, _ = listener.accept()
         Path(path).unlink(missing_ok=True)
-    take_over(link)
+    _become(link)
     serve_tasks()
     link.close()
 
 
-def take_over(link: socket.socket) -> None:
+def _become(link: socket.socket) -> None:
     """Become the process at the other end, as far as Spark can see."""
     _, streams, _, _ = socket.recv_fds(link, len(_TAKEN), len(_STREAMS))
     with link.makefile("rb") as lines:
-        told = json.loads(lines.readline())
-    for given, stream in zip(streams, _STREAMS, strict=True):
-        os.dup2(given, stream)
-        os.close(given)
+        given = json.loads(lines.readline())
+    for stream_fd, stream in zip(streams, _STREAMS, strict=True):
+        os.dup2(stream_fd, stream)
+        os.close(stream_fd)
     os.environ.clear()
-    os.environ.update(told["env"])
-    os.chdir(told["cwd"])
-    sys.path[:], sys.argv[:] = told["path"], told["argv"]
+    os.environ.update(given["env"])
+    os.chdir(given["cwd"])
+    sys.path[:], sys.argv[:] = given["path"], given["argv"]
     link.sendall(_TAKEN)
 
 

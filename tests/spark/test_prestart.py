@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.spark.start import daemon_ahead
+from orbitmq.spark.start import prestart
 
 pytestmark = pytest.mark.spark
 
@@ -48,8 +48,8 @@ def run(conf: dict[str, str], temporary: Path) -> str:
     return done.stdout
 
 
-def test_workers_come_from_the_process_that_was_started_ahead(tmp_path: Path):
-    assert run({}, tmp_path) == "orbitmq.spark.start.daemon_ahead True 1 0 True\n"
+def test_workers_come_from_the_process_that_was_prestarted(tmp_path: Path):
+    assert run({}, tmp_path) == "orbitmq.spark.start.prestart True 1 0 True\n"
 
     assert not list(tmp_path.glob("orbitmq-daemon-*"))
 
@@ -63,15 +63,15 @@ def test_workers_with_an_environment_of_their_own_get_their_own_daemon(tmp_path:
 def test_the_daemon_does_the_work_itself_where_nobody_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv(daemon_ahead.VARIABLE, str(tmp_path / "gone"))
+    monkeypatch.setenv(prestart.VARIABLE, str(tmp_path / "gone"))
 
-    assert not daemon_ahead.handed_over()
-    assert daemon_ahead.VARIABLE not in os.environ  # workers have nothing to do with it
+    assert not prestart.handed_over()
+    assert prestart.VARIABLE not in os.environ  # workers have nothing to do with it
 
 
 def test_the_process_ends_with_a_driver_that_never_asked_for_it():
-    daemon_ahead.start_ahead()
-    started = daemon_ahead._started.pop()
+    prestart.prestart_daemon()
+    started = prestart._started.pop()
 
     assert started.stdin is not None
     started.stdin.close()
