@@ -10,10 +10,10 @@ from collections.abc import Callable
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreError, StoreIOError
 from orbitmq.format import kernels as kernel_sets
+from orbitmq.store.assembly import StoreParts
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.flags import Flag
 from orbitmq.store.log.flush import AsyncFlush, CommitRounds, PageSchedule
-from orbitmq.store.opening import StoreParts
 from orbitmq.store.service import Service
 from orbitmq.units import SECOND_MS
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from orbitmq.errors import StoreError, StoreFailedError
+from orbitmq.store.assembly import Dependencies, StoreParts
 from orbitmq.store.background import Background
-from orbitmq.store.opening import Dependencies, StoreParts
 from orbitmq.units import SECOND_MS
 
 _log = logging.getLogger(__name__)
@@ -48,10 +48,10 @@ class Closing:
 
     def _finish_dispatch(self) -> None:
         dispatch = self._parts.dispatch
-        if not dispatch.stop(DISPATCH_MS):
-            dispatch.dispatch_now()
-        # What a Spark job has not dispatched is its to do, not ours.
-        if dispatch.behind_bytes and not self._deps.config.follows_spark:
+        if dispatch.stop(DISPATCH_MS):
+            return
+        dispatch.dispatch_now()
+        if dispatch.behind_bytes:
             step = "Open it again: recovery dispatches the rest."
             what = f"{dispatch.behind_bytes} bytes of the log are not dispatched"
             raise StoreError(self._deps.layout.root, what, step)

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import numpy as np
@@ -97,6 +98,10 @@ class DispatchService:
         """Dispatch everything that is visible now, in the caller's thread; return how many records."""
         with self._running:
             return self._dispatch_visible()
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep others from writing queues and index meanwhile: here there are none."""
+        return nullcontext()
 
     def catch_up(self, bytes_max: int) -> bool:
         """Dispatch what is visible now if that is little and nobody is at it; tell whether that was done."""

@@ -6,7 +6,6 @@ with MessageStore.open(StoreConfig(root=Path("store"))) as store:
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Self
 
 from orbitmq.clock import Clock, SystemClock
@@ -14,6 +13,7 @@ from orbitmq.errors import StoreError
 from orbitmq.files.disk import Disk
 from orbitmq.format.kernels import Kernels
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Host, Property
+from orbitmq.store.assembly import Dependencies, StoreParts
 from orbitmq.store.background import Background
 from orbitmq.store.clean import DiskRatio, disk_ratio
 from orbitmq.store.closing import Closing
@@ -23,9 +23,8 @@ from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.flush import GroupCommit
-from orbitmq.store.opening import Dependencies, StoreParts, open_parts
+from orbitmq.store.opening import open_parts
 from orbitmq.store.recovery.adopt import RecoveryReport
-from orbitmq.store.spark_dispatch.follow import DispatchFollower
 from orbitmq.store.statistics import StoreStatistics, snapshot
 from orbitmq.store.store_reads import StoreReads
 from orbitmq.units import SECOND_MS
@@ -341,8 +340,7 @@ class MessageStore(StoreReads):
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic. Its records stay in the log until their segments expire."""
         self._require_open()
-        follower = self._dispatch if isinstance(self._dispatch, DispatchFollower) else None
-        with follower.alone() if follower is not None else nullcontext():
+        with self._dispatch.alone():
             dispatcher, disk = self._parts.dispatcher, self._deps.disk
             self._dispatch.dispatch_now()  # else its last records would make the queues anew
             with dispatcher.lock:

@@ -7,10 +7,10 @@ from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, CqUnit, decode_units
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.format.record import Record, decode_record, store_ms_at
 from orbitmq.message import Boundary, GetStatus
+from orbitmq.store.assembly import StoreParts
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX, KeyQuery
 from orbitmq.store.log.log_reader import store_ms_of
-from orbitmq.store.opening import StoreParts
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.batch_time_search import batch_offset_by_time
 from orbitmq.store.queues.consume_queue import ConsumeQueues

@@ -9,19 +9,19 @@ from orbitmq.files.lock import StoreLock
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.handover import Done
-from orbitmq.store.checkpoint import CheckpointFile
-from orbitmq.store.config import StoreConfig
-from orbitmq.store.dispatch import Dispatcher
-from orbitmq.store.index.files import IndexFiles
-from orbitmq.store.log.append_rules import TopicTypes
-from orbitmq.store.log.commit_log import CommitLog
-from orbitmq.store.opening import (
+from orbitmq.store.assembly import (
     Dependencies,
     Opening,
     StoreParts,
     closed_on_error,
     follow_the_log,
 )
+from orbitmq.store.checkpoint import CheckpointFile
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.dispatch import Dispatcher
+from orbitmq.store.index.files import IndexFiles
+from orbitmq.store.log.append_rules import TopicTypes
+from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
