@@ -1,1 +1,29 @@
-"""The log as a Spark table, and the jobs that run over it. Needs the extra `orbitmq[spark]`."""
+"""The log as a Spark table, and the jobs that run over it. Needs the extra `orbitmq[spark]`.
+
+`session()` makes a Spark session that knows the format "orbitmq"; `register` adds it to one that is there.
+`rebuild` and `verify` are the jobs of the commands `orbitmq spark rebuild` and `verify`.
+"""
+
+from typing import TYPE_CHECKING
+
+from orbitmq.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from orbitmq.spark.jobs.rebuild.job import rebuild
+    from orbitmq.spark.jobs.verify.job import verify
+    from orbitmq.spark.source.metrics import read_metrics
+    from orbitmq.spark.start.session import make_session as session
+    from orbitmq.spark.start.session import register
+
+__all__ = ["read_metrics", "rebuild", "register", "session", "verify"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "read_metrics": "orbitmq.spark.source.metrics",
+        "rebuild": "orbitmq.spark.jobs.rebuild.job",
+        "register": "orbitmq.spark.start.session",
+        "session": "orbitmq.spark.start.session:make_session",
+        "verify": "orbitmq.spark.jobs.verify.job",
+    },
+)

@@ -3,13 +3,25 @@
 from orbitmq.testing import Broker
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from orbitmq.lazy import lazy_exports
 
-def __getattr__(name: str) -> Any:
-    # A test that only wants the fake clock should not import the broker.
-    if name == "Broker":
-        from orbitmq.testing.broker import Broker
+if TYPE_CHECKING:
+    from orbitmq.testing.broker import Broker
+    from orbitmq.testing.fake_clock import FakeClock
+    from orbitmq.testing.fake_disk import FaultyDisk
+    from orbitmq.testing.power_cut import PowerCutDisk
 
-        return Broker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["Broker", "FakeClock", "FaultyDisk", "PowerCutDisk"]
+
+# A test that only wants the fake clock should not import the broker.
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Broker": "orbitmq.testing.broker",
+        "FakeClock": "orbitmq.testing.fake_clock",
+        "FaultyDisk": "orbitmq.testing.fake_disk",
+        "PowerCutDisk": "orbitmq.testing.power_cut",
+    },
+)
