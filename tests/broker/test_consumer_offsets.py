@@ -6,7 +6,7 @@ import pytest
 
 from golden_stores import unpack
 from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
-from orbitmq.broker.tables.state_text import StateText
+from orbitmq.broker.tables.state_files import StateText
 from orbitmq.errors import StateFileError
 from orbitmq.files.state_file import parse_state, read_state
 from orbitmq.testing.fake_clock import FakeClock

@@ -7,7 +7,7 @@ import pytest
 from golden_stores import unpack
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.tables.groups import GroupTable, group_name_problem
-from orbitmq.broker.tables.state_text import StateText, plain
+from orbitmq.broker.tables.state_files import StateText, plain
 from orbitmq.errors import StateFileError
 from orbitmq.files.state_file import parse_state, read_state
 from orbitmq.store.config import StoreConfig

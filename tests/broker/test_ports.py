@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from orbitmq.broker.ports import Ports
+from orbitmq.broker._ports import Ports
 from orbitmq.errors import UnreachableError
 
 HOST = "127.0.0.1"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from golden_stores import unpack
-from orbitmq.broker.tables.state_text import StateText, plain
+from orbitmq.broker.tables.state_files import StateText, plain
 from orbitmq.files.state_file import format_state, read_state
 from orbitmq.wire.bodies.group_config import GroupConfig
 from orbitmq.wire.bodies.topic_config import DataVersion, TopicConfig

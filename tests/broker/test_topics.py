@@ -6,7 +6,7 @@ import pytest
 
 from golden_stores import unpack
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.tables.state_text import StateText, plain
+from orbitmq.broker.tables.state_files import StateText, plain
 from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.errors import StateFileError
 from orbitmq.files.state_file import parse_state, read_state

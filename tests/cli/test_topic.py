@@ -7,7 +7,7 @@ import pytest
 
 from cluster_commands import Cluster, lines
 from command import run
-from orbitmq.cli.topic_check import queue_range_text
+from orbitmq.cli._topic_check import queue_range_text
 from orbitmq.client import Admin, Consumer
 from orbitmq.errors import InvalidMessageError, NoRouteError
 from orbitmq.testing import Broker

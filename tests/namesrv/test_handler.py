@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from namesrv_world import FakeConnection, NamesrvWorld, registration, told
-from orbitmq.namesrv.registrations import body_crc32
+from orbitmq.namesrv._registrations import body_crc32
 from orbitmq.wire.bodies.compressed_registration import encode_compressed
 from orbitmq.wire.bodies.lists import KvTable, TopicList
 from orbitmq.wire.bodies.route import ClusterInfo, QueueData, TopicRoute

@@ -3,7 +3,7 @@
 import pytest
 
 from namesrv_world import registration, told
-from orbitmq.namesrv import lookups
+from orbitmq.namesrv import _lookups as lookups
 from orbitmq.namesrv.routes import RouteTable
 from orbitmq.testing.fake_clock import FakeClock
 

@@ -11,7 +11,7 @@ from pyspark import java_gateway
 
 from command import ORBITMQ
 from golden_stores import GOLDEN, unpack
-from orbitmq.spark.start import jvm_start
+from orbitmq.spark.start import session
 from spark.rebuild_world import files_below, leftovers
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -43,13 +43,13 @@ def test_ctrl_c_while_the_jvm_starts_ends_it_too(tmp_path: Path) -> None:
 
 
 def test_a_start_that_went_well_leaves_its_jvm_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jvm_start.SparkContext, "_gateway", object())
+    monkeypatch.setattr(session.SparkContext, "_gateway", object())
     start = java_gateway.Popen
     process = None
 
     def broken_off() -> None:
         nonlocal process
-        with jvm_start.no_jvm_left_behind():
+        with session.no_jvm_left_behind():
             process = java_gateway.Popen(["sleep", "60"])
             raise KeyboardInterrupt
 

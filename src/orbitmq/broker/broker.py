@@ -10,12 +10,12 @@ import logging
 from types import TracebackType
 from typing import Final, Self
 
+from orbitmq.broker._jobs import PeriodicJobs
+from orbitmq.broker._ports import Ports
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.delivery.long_poll import LongPoll
 from orbitmq.broker.delivery.schedule import DELAY_FILE, Schedule
-from orbitmq.broker.jobs import PeriodicJobs
-from orbitmq.broker.ports import Ports
 from orbitmq.broker.processors.clients import ClientsProcessor
 from orbitmq.broker.processors.connections import ConnectionsProcessor
 from orbitmq.broker.processors.groups_admin import GroupsAdminProcessor

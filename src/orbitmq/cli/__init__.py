@@ -15,7 +15,7 @@ from orbitmq.cli.broker import app as broker_app
 from orbitmq.cli.group import app as group_app
 from orbitmq.cli.message import app as message_app
 from orbitmq.cli.namesrv import app as namesrv_app
-from orbitmq.cli.spark.group import app as spark_app
+from orbitmq.cli.spark import app as spark_app
 from orbitmq.cli.store import app as store_app
 from orbitmq.cli.topic import app as topic_app
 from orbitmq.cli.up import up

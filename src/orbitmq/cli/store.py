@@ -175,7 +175,7 @@ def rebuild(
 
     The old files are kept in the quarantine. A dry run checks them; exit code 1 for findings.
     """
-    from orbitmq.cli.mend_text import print_rebuild, rebuild_value
+    from orbitmq.cli.store_text import print_rebuild, rebuild_value
     from orbitmq.store.offline.rebuild import rebuild_store
 
     with progress("checking" if dry_run else "rebuilding") as show:
@@ -196,7 +196,7 @@ def repair(
 
     Keeps a copy of all bytes that it cuts or replaces. Exit code 1 if a dry run finds work to do.
     """
-    from orbitmq.cli.mend_text import print_repair, repair_value
+    from orbitmq.cli.store_text import print_repair, repair_value
     from orbitmq.store.offline.repair import repair_store
 
     with progress("reading" if dry_run else "repairing") as show:

@@ -11,11 +11,11 @@ from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.errors import FieldError
-from orbitmq.namesrv import lookups
+from orbitmq.namesrv import _lookups as lookups
+from orbitmq.namesrv._live_settings import plan_change
+from orbitmq.namesrv._registrations import is_intact, read_registration
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.kv_config import KvConfig
-from orbitmq.namesrv.live_settings import plan_change
-from orbitmq.namesrv.registrations import is_intact, read_registration
 from orbitmq.namesrv.routes import RouteTable
 from orbitmq.net.connection import Connection
 from orbitmq.settings import parse_properties

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from orbitmq.spark.context import context_of
-from orbitmq.spark.interrupt import Interruptible
+from orbitmq.spark.context import Interruptible, context_of
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from orbitmq.files.disk import Disk, FilePath
+from orbitmq.testing._shadow import ROOT_ID, Entry, Shadow
 from orbitmq.testing.forwarding_disk import ForwardingDisk
-from orbitmq.testing.shadow import ROOT_ID, Entry, Shadow
 from orbitmq.units import PAGE_BYTES
 
 SECTOR_BYTES: Final = 512

@@ -4,15 +4,18 @@ What is set where nobody said otherwise: the Java and the Python that fit, UTC, 
 source "orbitmq", and for a master on this machine the loopback address. Settings of a cluster are its own.
 """
 
+import hashlib
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pyspark import SparkConf, SparkContext
+import pyspark
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
@@ -21,7 +24,6 @@ from orbitmq.spark.start import daemon
 from orbitmq.spark.start.cache_files import cached_file
 from orbitmq.spark.start.class_archive import with_archive
 from orbitmq.spark.start.java import Java, find_java
-from orbitmq.spark.start.jvm_start import no_jvm_left_behind
 from orbitmq.spark.start.package import (
     INSTALLED,
     PACKAGE_SETTING,
@@ -32,7 +34,6 @@ from orbitmq.spark.start.package import (
     sends_package,
 )
 from orbitmq.spark.start.prestart import prestart_daemon
-from orbitmq.spark.start.worker_python import worker_python
 
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -237,3 +238,64 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def no_jvm_left_behind() -> Iterator[None]:
+    """End a JVM that was started inside the `with` if Ctrl-C or an error ends it before the JVM is ready.
+
+    PySpark takes away the directory in which the JVM is to say where it listens. A JVM that comes later fails
+    there, and then lives on for ever: it never gets as far as to see that nobody is left.
+    """
+    gateway: Any = java_gateway
+    start, started = gateway.Popen, list[Any]()
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        process = start(*arguments, **options)
+        started.append(process)
+        return process
+
+    gateway.Popen = noted
+    try:
+        yield
+    except BaseException:
+        if SparkContext._gateway is None:
+            for process in started:
+                process.kill()
+                process.wait()
+        raise
+    finally:
+        gateway.Popen = start
+
+
+# --- how Spark starts Python on this machine ---
+
+_SCRIPT: Final = """\
+#!/bin/sh
+# Made by orbitmq: leaves Spark's archives of installed modules out of the module path.
+set -f
+IFS=:
+kept=
+for entry in $PYTHONPATH; do
+    case "$entry" in
+        {archives}*.zip) ;;
+        *) kept="$kept${{kept:+:}}$entry" ;;
+    esac
+done
+unset IFS
+PYTHONPATH="$kept" exec {python} "$@"
+"""
+
+
+def worker_python() -> str:
+    """Return the program to start workers with: this very Python, without archives that Spark names first.
+
+    Spark has its own Python side once more, as archives, for machines that have nothing else, and puts them
+    first on the module path. They hold no compiled modules: each process that plans a query would compile
+    most of PySpark, for nearly a second. A script in between leaves them out: PySpark is installed here.
+    (Where it is installed on the machines of a cluster, `daemon.installed_first` does that for tasks.)
+    """
+    archives = str(Path(pyspark.__file__).parent / "python" / "lib") + "/"
+    script = _SCRIPT.format(archives=shlex.quote(archives), python=shlex.quote(sys.executable))
+    name = hashlib.sha256(script.encode()).hexdigest()[:12]
+    return str(cached_file(f"python-{name}/python", script, mode=0o755))

@@ -1,9 +1,0 @@
-"""`orbitmq spark`: the log as a table, and jobs over whole stores, on one machine or on a cluster."""
-
-import typer
-
-from orbitmq.cli.spark import dispatch, doctor, prepare, rebuild, verify
-
-app = typer.Typer(help="Rebuild, verify, dispatch and query stores on Spark.", no_args_is_help=True)
-for _part in (doctor, prepare, rebuild, verify, dispatch):
-    _part.register(app)
