@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Handler = Callable[["Connection", Command], Command | None]
+RequestHandler = Callable[["Connection", Command], Command | None]
 """Answers one request; None: it is answered later, or not at all."""
 
 SEND_CODES: Final = frozenset(
@@ -64,7 +64,7 @@ _LATER: Final[Mapping[int, str]] = {
 class Processor(Protocol):
     """A family of requests."""
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         """Return who answers which code."""
 
 
@@ -82,12 +82,12 @@ class Router:
     """Which handler answers which code. Every request gets exactly one answer, unless it is one-way."""
 
     def __init__(self, processors: Iterable[Processor] = ()) -> None:
-        self._handlers: dict[int, Handler] = {}
+        self._handlers: dict[int, RequestHandler] = {}
         self._before: dict[int, Callable[[], object]] = {}
         for processor in processors:
             self.add(processor.handlers())
 
-    def add(self, handlers: Mapping[int, Handler]) -> None:
+    def add(self, handlers: Mapping[int, RequestHandler]) -> None:
         for code, handler in handlers.items():
             assert code not in self._handlers, f"two processors for code {code}"
             self._handlers[code] = handler

@@ -10,7 +10,7 @@ from orbitmq.errors import StateFileError
 from orbitmq.files.disk import Disk
 from orbitmq.files.state_file import read_state, write_state
 
-Table = dict[str, dict[str, str]]
+Namespaces = dict[str, dict[str, str]]
 
 
 class KvConfig:
@@ -18,7 +18,7 @@ class KvConfig:
 
     def __init__(self, path: Path | None = None, *, disk: Disk | None = None) -> None:
         self._path, self._disk = path, disk or Disk()
-        self._table: Table = {}
+        self._table: Namespaces = {}
 
     def load(self) -> None:
         """Read the file, if there is one. StateFileError: it is there and cannot be understood."""
@@ -39,17 +39,17 @@ class KvConfig:
         found = self._table.get(namespace)
         return None if found is None else dict(found)
 
-    def snapshot(self) -> Table:
+    def snapshot(self) -> Namespaces:
         return {namespace: dict(values) for namespace, values in self._table.items()}
 
-    def save(self, table: Table) -> None:
+    def save(self, table: Namespaces) -> None:
         """Write a snapshot to the file; durable when this returns. StoreError: it could not be."""
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_state(self._disk, self._path, {"configTable": table})
 
 
-def _table_of(path: Path, state: dict[str, Any]) -> Table:
+def _table_of(path: Path, state: dict[str, Any]) -> Namespaces:
     table = state.get("configTable", {})
     if isinstance(table, dict) and all(isinstance(values, dict) for values in table.values()):
         return {

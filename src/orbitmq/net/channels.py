@@ -5,7 +5,7 @@ import logging
 
 from orbitmq.errors import UnreachableError
 from orbitmq.net.config import NetConfig
-from orbitmq.net.connection import Connection, Handler
+from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.wire.command import Command
 
 _log = logging.getLogger(__name__)
@@ -28,8 +28,10 @@ class SilentHandler:
 class Channels:
     """Connections to other programs. Belongs to its loop's thread."""
 
-    def __init__(self, handler: Handler | None = None, config: NetConfig | None = None) -> None:
-        self._handler: Handler = handler or SilentHandler()
+    def __init__(
+        self, handler: ConnectionHandler | None = None, config: NetConfig | None = None
+    ) -> None:
+        self._handler: ConnectionHandler = handler or SilentHandler()
         self._config = config or NetConfig()
         self._open: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}

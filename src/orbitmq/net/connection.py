@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _TLS_HELLO: Final = 0x16
 
 
-class Handler(Protocol):
+class ConnectionHandler(Protocol):
     """What happens on connections. Called in the loop's thread; must not block."""
 
     def on_open(self, connection: "Connection") -> None:
@@ -72,7 +72,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        handler: Handler,
+        handler: ConnectionHandler,
         config: NetConfig,
         *,
         on_lost: "Callable[[Connection], None] | None" = None,
@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
     def __repr__(self) -> str:
         return f"<Connection {self.peer}{' closed' if self.closed else ''}>"
 
-    def use(self, handler: Handler) -> None:
+    def use(self, handler: ConnectionHandler) -> None:
         """Have this handler told what happens from now on."""
         self._handler = handler
         self._take_bytes = handler.take_bytes if isinstance(handler, TakesBytes) else None

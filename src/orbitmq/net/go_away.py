@@ -7,7 +7,7 @@ nothing of its request was done here. Others are served until they leave or the 
 from collections.abc import Container
 from typing import Final
 
-from orbitmq.net.connection import Connection, Handler
+from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 
@@ -19,7 +19,7 @@ REMARK: Final = "this server is about to stop: go to another one, or come back w
 class GoAway:
     """Stands before a handler; requests that are not `kept` and that can be done elsewhere go away."""
 
-    def __init__(self, handler: Handler, kept: Container[int]) -> None:
+    def __init__(self, handler: ConnectionHandler, kept: Container[int]) -> None:
         self._handler, self._kept = handler, kept
 
     def on_open(self, connection: Connection) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Container
 
 from orbitmq.errors import UnreachableError
 from orbitmq.net.config import NetConfig
-from orbitmq.net.connection import Connection, Handler
+from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.net.go_away import GoAway
 from orbitmq.net.spin import Spin
 from orbitmq.wire.command import Command
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 class Server:
     """Accepts connections for a handler. Belongs to its loop's thread."""
 
-    def __init__(self, handler: Handler, config: NetConfig | None = None) -> None:
+    def __init__(self, handler: ConnectionHandler, config: NetConfig | None = None) -> None:
         self.connections: set[Connection] = set()
         self.host, self.port = "", 0
         self._handler = handler
@@ -76,7 +76,7 @@ class Server:
         return True
 
     @property
-    def handler(self) -> Handler:
+    def handler(self) -> ConnectionHandler:
         return self._handler
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:

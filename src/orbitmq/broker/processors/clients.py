@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler
+from orbitmq.broker.router import RequestHandler
 from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.wire.bodies.heartbeat import CheckClient, ConsumerData, ConsumerIds, HeartbeatData
 from orbitmq.wire.bodies.locks import LockAnswer, LockRequest
@@ -23,7 +23,7 @@ class ClientsProcessor:
     def __init__(self, context: "BrokerContext") -> None:
         self._context = context
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,

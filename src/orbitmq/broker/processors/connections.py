@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler
+from orbitmq.broker.router import RequestHandler
 from orbitmq.broker.tables.clients import ClientConnection as Client
 from orbitmq.wire.bodies.connections import (
     ClientConnection,
@@ -28,7 +28,7 @@ class ConnectionsProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,

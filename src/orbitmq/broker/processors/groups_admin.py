@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler
+from orbitmq.broker.router import RequestHandler
 from orbitmq.wire.bodies.group_config import GroupConfig, GroupConfigList
 from orbitmq.wire.bodies.stats import GroupForbidden
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -25,7 +25,7 @@ class GroupsAdminProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._put,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._put_many,

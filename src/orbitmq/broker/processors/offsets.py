@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler
+from orbitmq.broker.router import RequestHandler
 from orbitmq.message import Boundary, GetStatus
 from orbitmq.wire.bodies.dialect import dumps
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -34,7 +34,7 @@ class OffsetsProcessor:
     def __init__(self, context: "BrokerContext") -> None:
         self._context = context
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler
+from orbitmq.broker.router import RequestHandler
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.connections import GroupSubscription
 from orbitmq.wire.bodies.lists import GroupList, TopicList
@@ -51,7 +51,7 @@ class ProgressProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.GET_CONSUME_STATS: self._consume_stats,
             RequestCode.GET_BROKER_CONSUME_STATS: self._broker_stats,

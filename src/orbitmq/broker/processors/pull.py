@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.broker.delivery.long_poll import Parked
 from orbitmq.broker.delivery.pull_rules import PullCheck, PullRules
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler, failure_answer
+from orbitmq.broker.router import RequestHandler, failure_answer
 from orbitmq.message import GetStatus
 from orbitmq.store.reads.read import GetResult
 from orbitmq.store.reads.tag_filter import TagFilter
@@ -66,7 +66,7 @@ class PullProcessor:
         self._context, self._store = context, context.store
         self._rules = PullRules(context)
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.PULL_MESSAGE: self.handle,
             RequestCode.LITE_PULL_MESSAGE: self.handle,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler
+from orbitmq.broker.router import RequestHandler
 from orbitmq.errors import FormatError
 from orbitmq.format.record import decode_record
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -24,7 +24,7 @@ class QueryProcessor:
     def __init__(self, context: "BrokerContext") -> None:
         self._store = context.store
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.QUERY_MESSAGE: self.query,
             RequestCode.VIEW_MESSAGE_BY_ID: self.view,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler
+from orbitmq.broker.router import RequestHandler
 from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.errors import FieldError, FormatError, RequestTimeoutError, WireError
 from orbitmq.format.message_id import decode_offset_id
@@ -47,7 +47,7 @@ class ResetProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,

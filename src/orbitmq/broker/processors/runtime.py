@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.live_settings import Change, plan_change
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler, failure_answer
+from orbitmq.broker.router import RequestHandler, failure_answer
 from orbitmq.broker.runtime_info import runtime_info
 from orbitmq.broker.statistics import Rate
 from orbitmq.errors import StoreError
@@ -50,7 +50,7 @@ class RuntimeProcessor:
         self._changing = 0
         context.pending.append(lambda: self._changing)
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self._update_config,
             RequestCode.GET_BROKER_CONFIG: self._get_config,

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler, failure_answer
+from orbitmq.broker.router import RequestHandler, failure_answer
 from orbitmq.broker.sends.answers import SendAnswers, refusal_remark, response_code
 from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.broker.sends.rules import (
@@ -87,7 +87,7 @@ class SendProcessor:
         self._run: SendRun | None = None
         self._use_settings()
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.SEND_MESSAGE: self.handle,
             RequestCode.SEND_MESSAGE_V2: self.handle,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler
+from orbitmq.broker.router import RequestHandler
 from orbitmq.broker.sends.answers import FAQ
 from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.broker.sends.rules import HEADER_LIMIT_VERSION
@@ -38,7 +38,7 @@ class SendBackProcessor:
         self.flush_wait = FlushWait(context)
         self._sync = context.store.config.sync_flush
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.handle}
 
     def handle(self, connection: "Connection", request: "Command") -> "Command | None":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import Handler, failure_answer
+from orbitmq.broker.router import RequestHandler, failure_answer
 from orbitmq.broker.sends.rules import topic_name_problem
 from orbitmq.broker.tables.topic_attributes import (
     MESSAGE_TYPE,
@@ -46,7 +46,7 @@ class TopicsAdminProcessor:
         self._running = 0  # deletions in threads
         context.pending.append(lambda: self._running)
 
-    def handlers(self) -> Mapping[int, Handler]:
+    def handlers(self) -> Mapping[int, RequestHandler]:
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._put_many,

@@ -97,7 +97,7 @@ def _indented(text: str, depth: int) -> str:
 # --- when which table is saved ---
 
 
-class Table(Protocol):
+class SavedTable(Protocol):
     """Something that is saved."""
 
     @property
@@ -113,7 +113,7 @@ class Table(Protocol):
 
 @dataclass(slots=True)
 class _Saved:
-    table: Table
+    table: SavedTable
     path: Path
     at_once: bool
     changes: int  # of the table, when it was last written or loaded
@@ -133,7 +133,7 @@ class StateFiles:
         self.failure: StoreError | None = None
         """Why the last write failed; None: it did not."""
 
-    def add(self, name: str, table: Table, *, at_once: bool = False) -> None:
+    def add(self, name: str, table: SavedTable, *, at_once: bool = False) -> None:
         """Load a table from its file and save it there from now on. StateFileError: unreadable."""
         path = self._directory / name
         state = read_state(path, disk=self._disk)
