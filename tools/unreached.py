@@ -45,8 +45,7 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
         "client/producer/send_result.py": {"is_ok"},
         "format/message_id.py": {"decode_unique_id"},
         "spark/jobs/verify/job.py": {"findings_frame"},
-        "spark/source/metrics.py": {"read_metrics"},
-        "testing/": {"FakeClock", "set_now_ms", "heal", "restart", "mixed_requests", "__getattr__"},
+        "testing/": {"set_now_ms", "heal", "restart", "mixed_requests"},
     },
     # None of these is what a test proves: tests look at state with them, or speak the protocol.
     "tests, to look or to ask": {
