@@ -1,1 +1,4 @@
-"""Sockets: asyncio around `wire`. One protocol object per connection, in both directions."""
+"""Sockets: asyncio around `wire`. One protocol object per connection, in both directions.
+
+`server` listens, `channels` connects; both hand commands of a `connection` to its handler.
+"""
