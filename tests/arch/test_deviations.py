@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from orbitmq.settings import KNOWN_KEYS
+from orbitmq.setting_keys import KNOWN_KEYS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "DEVIATIONS.md").read_text(encoding="utf-8")

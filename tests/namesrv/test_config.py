@@ -7,7 +7,8 @@ import pytest
 from golden_frames import good_frames
 from orbitmq.errors import ConfigError
 from orbitmq.namesrv.config import KNOWN_KEYS, NamesrvConfig
-from orbitmq.settings import NAMESRV_KEYS, parse_properties
+from orbitmq.setting_keys import NAMESRV_KEYS
+from orbitmq.settings import parse_properties
 
 
 def test_rocketmqs_keys_are_understood():

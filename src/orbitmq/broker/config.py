@@ -10,7 +10,7 @@ from typing import Any, Final
 from orbitmq.errors import ConfigError
 from orbitmq.message import Host
 from orbitmq.net.config import NetConfig, net_properties, net_values
-from orbitmq.settings import load_settings
+from orbitmq.settings import field_values, java_boolean, load_settings, require, value_text
 from orbitmq.store.config import StoreConfig
 from orbitmq.units import SECOND_MS
 
@@ -97,15 +97,15 @@ class BrokerConfig:
     """Keys that flags or the environment set, and where: at a start they win over the file."""
 
     def __post_init__(self) -> None:
-        _require("brokerName", self.name, bool(self.name.strip()), "must not be empty")
-        _require("brokerClusterName", self.cluster, bool(self.cluster.strip()), "must not be empty")
-        _require("brokerId", self.broker_id, self.broker_id >= 0, "must be 0 or more")
+        require("brokerName", self.name, bool(self.name.strip()), "must not be empty")
+        require("brokerClusterName", self.cluster, bool(self.cluster.strip()), "must not be empty")
+        require("brokerId", self.broker_id, self.broker_id >= 0, "must be 0 or more")
         ports_fit = self.port == 0 or FAST_PORT_GAP < self.port <= 65535
-        _require("listenPort", self.port, ports_fit, "must be 0 (any) or from 3 to 65535")
-        _require("brokerPermission", self.permission, 0 <= self.permission <= 7, "must be 0 to 7")
+        require("listenPort", self.port, ports_fit, "must be 0 (any) or from 3 to 65535")
+        require("brokerPermission", self.permission, 0 <= self.permission <= 7, "must be 0 to 7")
         for key, least in _LEAST.items():
             value = getattr(self, _KEYS[key][0])
-            _require(key, value, value >= least, f"must be at least {least}")
+            require(key, value, value >= least, f"must be at least {least}")
         try:
             ipaddress.ip_address(self.host)
         except ValueError as cause:
@@ -115,7 +115,7 @@ class BrokerConfig:
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "BrokerConfig":
         """Return the config that these broker.conf keys make. ConfigError: a value cannot work."""
-        values = _values(settings)
+        values = field_values(settings, _KEYS)
         store = StoreConfig.from_settings(_root(settings), settings, plain_records=PLAIN_RECORDS)
         net = NetConfig(**net_values(settings))
         return cls(**{**values, "store": store, "net": net, "given": dict(settings), **overrides})
@@ -139,7 +139,7 @@ class BrokerConfig:
 
     def changed(self, settings: Mapping[str, str]) -> "BrokerConfig":
         """Return this config with these keys. ConfigError: a value cannot work."""
-        values = _values(settings)
+        values = field_values(settings, _KEYS)
         store = self.store.with_settings(settings)
         return replace(self, **values, given={**self.given, **settings}, store=store)
 
@@ -174,37 +174,12 @@ def _kept_file(root: Path) -> Path:
     return root / "config" / KEPT_FILE
 
 
-def _require(name: str, value: object, holds: bool, rule: str) -> None:
-    if not holds:
-        raise ConfigError(name, value, rule)
-
-
-def _values(settings: Mapping[str, str]) -> dict[str, Any]:
-    values = {}
-    for key, text in settings.items():
-        known = _KEYS.get(key)
-        if known is None:
-            continue
-        name, convert = known
-        try:
-            values[name] = convert(text.strip())
-        except ValueError as cause:
-            raise ConfigError(key, text, f"cannot be understood ({cause})") from cause
-    return values
-
-
-def _boolean(text: str) -> bool:
-    return text.lower() == "true"  # as Java reads it
-
-
 def _addresses(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ";".join(value) if isinstance(value, tuple) else str(value)
+    return ";".join(value) if isinstance(value, tuple) else value_text(value)
 
 
 _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
@@ -217,29 +192,29 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "namesrvAddr": ("namesrv", _addresses),
     "regionId": ("region", str),
     "brokerPermission": ("permission", int),
-    "autoCreateTopicEnable": ("auto_create_topic", _boolean),
-    "autoCreateSubscriptionGroup": ("auto_create_group", _boolean),
+    "autoCreateTopicEnable": ("auto_create_topic", java_boolean),
+    "autoCreateSubscriptionGroup": ("auto_create_group", java_boolean),
     "defaultTopicQueueNums": ("default_topic_queues", int),
-    "clusterTopicEnable": ("cluster_topic", _boolean),
-    "brokerTopicEnable": ("broker_topic", _boolean),
-    "traceTopicEnable": ("trace_topic", _boolean),
+    "clusterTopicEnable": ("cluster_topic", java_boolean),
+    "brokerTopicEnable": ("broker_topic", java_boolean),
+    "traceTopicEnable": ("trace_topic", java_boolean),
     "msgTraceTopicName": ("trace_topic_name", str),
-    "traceOn": ("trace_on", _boolean),
+    "traceOn": ("trace_on", java_boolean),
     "reviveQueueNum": ("revive_queues", int),
-    "timerWheelEnable": ("timer_wheel", _boolean),
-    "longPollingEnable": ("long_polling", _boolean),
+    "timerWheelEnable": ("timer_wheel", java_boolean),
+    "longPollingEnable": ("long_polling", java_boolean),
     "shortPollingTimeMills": ("short_polling_ms", int),
     "startAcceptSendRequestTimeStamp": ("accept_sends_from_ms", int),
-    "rejectPullConsumerEnable": ("reject_pull_consumers", _boolean),
-    "useServerSideResetOffset": ("server_side_reset", _boolean),
-    "notifyConsumerIdsChangedEnable": ("notify_consumers", _boolean),
+    "rejectPullConsumerEnable": ("reject_pull_consumers", java_boolean),
+    "useServerSideResetOffset": ("server_side_reset", java_boolean),
+    "notifyConsumerIdsChangedEnable": ("notify_consumers", java_boolean),
     "channelExpiredTimeout": ("client_expiry_ms", int),
     "flushConsumerOffsetInterval": ("offset_save_ms", int),
     "registerNameServerPeriod": ("register_ms", int),
     "registerBrokerTimeoutMills": ("register_timeout_ms", int),
-    "forceRegister": ("force_register", _boolean),
-    "compressedRegister": ("compressed_register", _boolean),
-    "enableShutdownGracefully": ("graceful_stop", _boolean),
+    "forceRegister": ("force_register", java_boolean),
+    "compressedRegister": ("compressed_register", java_boolean),
+    "enableShutdownGracefully": ("graceful_stop", java_boolean),
     "shutdownWaitTimeSeconds": ("graceful_stop_seconds", int),
 }
 """broker.conf key -> (field, how its text becomes a value)."""

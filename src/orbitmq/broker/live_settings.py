@@ -20,7 +20,8 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.refusal import Refusal
 from orbitmq.errors import ConfigError
 from orbitmq.net.config import NET_KEYS
-from orbitmq.settings import OTHER_KEYS, OWN_KEYS, STORE_KEYS, change_notices, close_key
+from orbitmq.setting_keys import OTHER_KEYS, OWN_KEYS, STORE_KEYS
+from orbitmq.settings import change_notices, close_key
 from orbitmq.store import config as store_config
 from orbitmq.wire.codes import ResponseCode
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from orbitmq.errors import ConfigError
 from orbitmq.net.config import NetConfig
-from orbitmq.settings import NAMESRV_KEYS, load_settings
+from orbitmq.setting_keys import NAMESRV_KEYS
+from orbitmq.settings import load_settings, value_text
 from orbitmq.units import SECOND_MS
 
 DEFAULT_PORT: Final = 9876
@@ -139,10 +140,6 @@ def _read_bool(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _show(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _show_seconds(value: int) -> str:
     return str(value // SECOND_MS)
 
@@ -154,21 +151,21 @@ def _show_path(value: Path | None) -> str:
 _Key = tuple[str, Callable[[str], Any], Callable[[Any], str]]
 
 _KEYS: Final[dict[str, _Key]] = {
-    "bindAddress": ("host", str, _show),
-    "listenPort": ("port", _read_int, _show),
+    "bindAddress": ("host", str, value_text),
+    "listenPort": ("port", _read_int, value_text),
     "kvConfigPath": ("kv_config_path", Path, _show_path),
-    "scanNotActiveBrokerInterval": ("scan_interval_ms", _read_int, _show),
-    "orderMessageEnable": ("order_message_enable", _read_bool, _show),
-    "returnOrderTopicConfigToBroker": ("return_order_topics", _read_bool, _show),
-    "needWaitForService": ("wait_for_service", _read_bool, _show),
+    "scanNotActiveBrokerInterval": ("scan_interval_ms", _read_int, value_text),
+    "orderMessageEnable": ("order_message_enable", _read_bool, value_text),
+    "returnOrderTopicConfigToBroker": ("return_order_topics", _read_bool, value_text),
+    "needWaitForService": ("wait_for_service", _read_bool, value_text),
     "waitSecondsForService": ("wait_for_service_ms", _read_seconds, _show_seconds),
-    "enableAllTopicList": ("list_all_topics", _read_bool, _show),
-    "enableTopicList": ("list_topics", _read_bool, _show),
-    "deleteTopicWithBrokerRegistration": ("delete_topics_on_registration", _read_bool, _show),
-    "supportActingMaster": ("support_acting_master", _read_bool, _show),
-    "configBlackList": ("black_list", str, _show),
+    "enableAllTopicList": ("list_all_topics", _read_bool, value_text),
+    "enableTopicList": ("list_topics", _read_bool, value_text),
+    "deleteTopicWithBrokerRegistration": ("delete_topics_on_registration", _read_bool, value_text),
+    "supportActingMaster": ("support_acting_master", _read_bool, value_text),
+    "configBlackList": ("black_list", str, value_text),
     "serverChannelMaxIdleTimeSeconds": ("idle_ms", _read_seconds, _show_seconds),
-    "enableShutdownGracefully": ("graceful_stop", _read_bool, _show),
+    "enableShutdownGracefully": ("graceful_stop", _read_bool, value_text),
     "shutdownWaitTimeSeconds": ("graceful_stop_ms", _read_seconds, _show_seconds),
 }
 _NETTY_KEYS: Final = frozenset(

@@ -10,6 +10,7 @@ from orbitmq.errors import ConfigError
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.cq_unit import rounded_file_bytes
 from orbitmq.message import Host
+from orbitmq.settings import field_values, java_boolean, require, value_text
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -156,20 +157,20 @@ class StoreConfig:
         _require_file_bytes("ext_file_bytes", self.ext_file_bytes, 24, 1)
         _require_file_bytes("batch_cq_file_bytes", self.batch_cq_file_bytes, 46, 46)
         for name in ("index_slots", "message_bytes_max", "transient_pool_size", "delete_batch_max"):
-            _require(name, getattr(self, name), getattr(self, name) >= 1, "must be at least 1")
-        _require("index_items", self.index_items, self.index_items >= 2, "must be at least 2")
-        _require("delay_ms", self.delay_ms, len(self.delay_ms) >= 2, "needs at least one level")
+            require(name, getattr(self, name), getattr(self, name) >= 1, "must be at least 1")
+        require("index_items", self.index_items, self.index_items >= 2, "must be at least 2")
+        require("delay_ms", self.delay_ms, len(self.delay_ms) >= 2, "needs at least one level")
         hours_fit = all(0 <= hour <= 23 for hour in self.delete_hours)
-        _require("delete_hours", self.delete_hours, hours_fit, "must be hours from 0 to 23")
+        require("delete_hours", self.delete_hours, hours_fit, "must be hours from 0 to 23")
         used_fits = 10 <= self.disk_used_max <= 95
-        _require("disk_used_max", self.disk_used_max, used_fits, "must be between 10 and 95")
+        require("disk_used_max", self.disk_used_max, used_fits, "must be between 10 and 95")
 
     @classmethod
     def from_settings(
         cls, root: Path | str, settings: Mapping[str, str], **overrides: Any
     ) -> "StoreConfig":
         """Return the config that these broker.conf keys make; keys of other components are passed over."""
-        values: dict[str, Any] = {"root": Path(root), **_values(settings)}
+        values: dict[str, Any] = {"root": Path(root), **field_values(settings, _KEYS)}
         if host := settings.get("brokerIP1"):
             values["store_host"] = _host(host, settings.get("listenPort", "10911"))
         try:
@@ -180,7 +181,7 @@ class StoreConfig:
     def with_settings(self, settings: Mapping[str, str]) -> "StoreConfig":
         """Return this config with these keys changed; keys of other components are passed over."""
         try:
-            return replace(self, **_values(settings))
+            return replace(self, **field_values(settings, _KEYS))
         except ConfigError as error:
             raise _as_given(error, settings) from error
 
@@ -218,14 +219,9 @@ class StoreConfig:
         return len(self.delay_ms) - 1
 
 
-def _require(name: str, value: object, holds: bool, rule: str) -> None:
-    if not holds:
-        raise ConfigError(name, value, rule)
-
-
 def _require_file_bytes(name: str, value: int, least: int, multiple: int) -> None:
     rule = f"must be a multiple of {multiple} from {least} to {_FILE_BYTES_MAX}"
-    _require(name, value, least <= value <= _FILE_BYTES_MAX and value % multiple == 0, rule)
+    require(name, value, least <= value <= _FILE_BYTES_MAX and value % multiple == 0, rule)
 
 
 def _as_given(error: ConfigError, settings: Mapping[str, str]) -> ConfigError:
@@ -234,26 +230,6 @@ def _as_given(error: ConfigError, settings: Mapping[str, str]) -> ConfigError:
         if name == error.setting and key in settings:
             return ConfigError(key, settings[key], error.rule)
     return error
-
-
-def _values(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return field -> value of the keys that a store knows."""
-    known = {key: (text, *_KEYS[key]) for key, text in settings.items() if key in _KEYS}
-    return {name: _converted(key, text, convert) for key, (text, name, convert) in known.items()}
-
-
-def _converted(key: str, text: str, convert: Callable[[str], Any]) -> Any:
-    try:
-        return convert(text.strip())
-    except ConfigError:
-        raise
-    except ValueError as cause:
-        raise ConfigError(key, text, f"cannot be understood ({cause})") from cause
-
-
-def _boolean(text: str) -> bool:
-    # As Java reads it: everything that is not "true" is false.
-    return text.lower() == "true"
 
 
 def _paths(text: str) -> tuple[Path, ...]:
@@ -292,9 +268,7 @@ def _written(key: str, value: Any) -> str:
             return " ".join(map(_delay_text, value[1:]))
         case "readOnlyCommitLogStorePaths":
             return ",".join(map(str, value))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value.value) if isinstance(value, Enum) else str(value)
+    return value_text(value)
 
 
 def _delay_text(delay_ms: int) -> str:
@@ -348,39 +322,39 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "maxHashSlotNum": ("index_slots", int),
     "maxIndexNum": ("index_items", int),
     "maxMessageSize": ("message_bytes_max", int),
-    "autoMessageVersionOnTopicLen": ("auto_version", _boolean),
-    "enabledAppendPropCRC": ("property_crc", _boolean),
+    "autoMessageVersionOnTopicLen": ("auto_version", java_boolean),
+    "enabledAppendPropCRC": ("property_crc", java_boolean),
     "osPageCacheBusyTimeOutMills": ("page_cache_busy_ms", int),
     "messageDelayLevel": ("delay_ms", parse_delay_levels),
-    "enableLmq": ("enable_lmq", _boolean),
-    "enableMultiDispatch": ("enable_multi_dispatch", _boolean),
+    "enableLmq": ("enable_lmq", java_boolean),
+    "enableMultiDispatch": ("enable_multi_dispatch", java_boolean),
     "maxLmqConsumeQueueNum": ("lmq_count_max", int),
-    "enableConsumeQueueExt": ("enable_cq_ext", _boolean),
-    "messageIndexEnable": ("index_enabled", _boolean),
-    "messageIndexSafe": ("index_safe", _boolean),
-    "warmMapedFileEnable": ("warm_segments", _boolean),
+    "enableConsumeQueueExt": ("enable_cq_ext", java_boolean),
+    "messageIndexEnable": ("index_enabled", java_boolean),
+    "messageIndexSafe": ("index_safe", java_boolean),
+    "warmMapedFileEnable": ("warm_segments", java_boolean),
     "flushLeastPagesWhenWarmMapedFile": ("warm_flush_pages", int),
-    "dataReadAheadEnable": ("read_ahead", _boolean),
-    "transientStorePoolEnable": ("transient_pool", _boolean),
+    "dataReadAheadEnable": ("read_ahead", java_boolean),
+    "transientStorePoolEnable": ("transient_pool", java_boolean),
     "transientStorePoolSize": ("transient_pool_size", int),
     "flushDiskType": ("flush_mode", FlushMode),
     "flushIntervalCommitLog": ("flush_interval_ms", int),
-    "flushCommitLogTimed": ("flush_timed", _boolean),
+    "flushCommitLogTimed": ("flush_timed", java_boolean),
     "flushCommitLogLeastPages": ("flush_least_pages", int),
     "flushCommitLogThoroughInterval": ("flush_thorough_ms", int),
-    "wakeFlushWhenPutMessage": ("wake_flush_on_append", _boolean),
+    "wakeFlushWhenPutMessage": ("wake_flush_on_append", java_boolean),
     "commitIntervalCommitLog": ("commit_interval_ms", int),
     "commitCommitLogLeastPages": ("commit_least_pages", int),
     "commitCommitLogThoroughInterval": ("commit_thorough_ms", int),
-    "wakeCommitWhenPutMessage": ("wake_commit_on_append", _boolean),
+    "wakeCommitWhenPutMessage": ("wake_commit_on_append", java_boolean),
     "syncFlushTimeout": ("sync_flush_timeout_ms", int),
     "flushIntervalConsumeQueue": ("queue_flush_interval_ms", int),
     "flushConsumeQueueLeastPages": ("queue_flush_least_pages", int),
     "flushConsumeQueueThoroughInterval": ("queue_flush_thorough_ms", int),
-    "readUnCommitted": ("read_uncommitted", _boolean),
+    "readUnCommitted": ("read_uncommitted", java_boolean),
     "dispatch": ("dispatch", DispatchMode),
-    "checkCRCOnRecover": ("check_crc_on_recover", _boolean),
-    "forceVerifyPropCRC": ("force_property_crc", _boolean),
+    "checkCRCOnRecover": ("check_crc_on_recover", java_boolean),
+    "forceVerifyPropCRC": ("force_property_crc", java_boolean),
     "deleteWhen": ("delete_hours", _hours),
     "fileReservedTime": ("retention_ms", _hours_ms),
     "cleanResourceInterval": ("clean_interval_ms", int),
@@ -389,7 +363,7 @@ _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "deleteConsumeQueueFilesInterval": ("queue_delete_pause_ms", int),
     "destroyMapedFileIntervalForcibly": ("destroy_forced_ms", int),
     "redeleteHangedFileInterval": ("redelete_hanged_ms", int),
-    "cleanFileForciblyEnable": ("clean_forced", _boolean),
+    "cleanFileForciblyEnable": ("clean_forced", java_boolean),
     "diskMaxUsedSpaceRatio": ("disk_used_max", _clamped_per_cent),
     "diskSpaceCleanForciblyRatio": ("disk_forced", int),
     "diskSpaceWarningLevelRatio": ("disk_warning", int),

@@ -8,7 +8,8 @@ import pytest
 
 from conf_store import broker_conf
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.settings import STORE_KEYS, load_settings
+from orbitmq.setting_keys import STORE_KEYS
+from orbitmq.settings import load_settings
 from orbitmq.store.config import _KEYS, StoreConfig
 
 DEFAULTS = {

@@ -14,7 +14,8 @@ from orbitmq.broker.runtime_info import runtime_info
 from orbitmq.broker.statistics import Rate
 from orbitmq.errors import StoreError
 from orbitmq.files.settings_file import keep_settings
-from orbitmq.settings import STORE_KEYS, parse_properties
+from orbitmq.setting_keys import STORE_KEYS
+from orbitmq.settings import parse_properties
 from orbitmq.wire.bodies.lists import KvTable
 from orbitmq.wire.bodies.stats import StatsData, StatsItem
 from orbitmq.wire.bodies.topic_config import DataVersion
