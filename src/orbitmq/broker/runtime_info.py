@@ -1,6 +1,6 @@
 """The runtime figures of a broker, as names and texts that RocketMQ's tools read (28).
 
-What has no meaning here (thread pools and their queues) is told as empty, since tools fail on a
+What has no meaning here (thread pools and their queues) is given as empty, since tools fail on a
 figure that is missing.
 """
 
@@ -20,7 +20,7 @@ from orbitmq.wire.codes import VERSION
 VERSION_NAME: Final = "V5_3_3"
 """The name of `VERSION`: what we are compatible with."""
 
-_SPANS: Final = (10, 60, 600)  # seconds over which rates are told
+_SPANS: Final = (10, 60, 600)  # seconds over which rates are counted
 _NO_POOL: Final = 0x7FFFFFFF  # what is left of a pool that is not used
 _BUCKETS: Final = {
     "<=0ms": 1,  # RocketMQ counts whole milliseconds
@@ -114,12 +114,12 @@ def _puts(figures: StoreStatistics) -> dict[str, str]:
 
 def _distribution(counts: Sequence[int]) -> str:
     """Return how many of the timed appends took how long."""
-    told, at = [], 0
+    parts, at = [], 0
     for name, end_ms in _BUCKETS.items():
         end = EDGES_US.index(end_ms * 1_000) + 1
-        told.append(f"[{name}]:{sum(counts[at:end])} ")
+        parts.append(f"[{name}]:{sum(counts[at:end])} ")
         at = end
-    return "".join((*told, f"[10s~]:{sum(counts[at:])} "))
+    return "".join((*parts, f"[10s~]:{sum(counts[at:])} "))
 
 
 def _gets(figures: StoreStatistics) -> dict[str, str]:
@@ -128,7 +128,7 @@ def _gets(figures: StoreStatistics) -> dict[str, str]:
 
 def _rates(context: BrokerContext) -> dict[str, str]:
     spans = [context.statistics.store_samples(seconds) for seconds in _SPANS]
-    told = {
+    rates = {
         name: " ".join("" if span is None else str(_tps(span, counters)) for span in spans)
         for name, counters in (
             ("putTps", ("put",)),
@@ -138,7 +138,7 @@ def _rates(context: BrokerContext) -> dict[str, str]:
         )
     }
     totals = (0.0 if span is None else _tps(span, ("found", "missed")) for span in spans)
-    return {**told, "getTotalTps": " ".join(map(str, totals))}
+    return {**rates, "getTotalTps": " ".join(map(str, totals))}
 
 
 def _tps(span: tuple[StoreSample, StoreSample], counters: tuple[str, ...]) -> float:
@@ -150,9 +150,9 @@ def _tps(span: tuple[StoreSample, StoreSample], counters: tuple[str, ...]) -> fl
 
 def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
     free = figures.free_buffers
-    told = {} if not context.config.store.follows_spark else {"dispatchMode": "spark"}
+    mode = {} if not context.config.store.follows_spark else {"dispatchMode": "spark"}
     return {
-        **told,
+        **mode,
         "commitLogMinOffset": str(figures.min_log_offset if figures.max_log_offset else -1),
         "commitLogMaxOffset": str(figures.max_log_offset),
         "dispatchBehindBytes": str(figures.dispatch_behind_bytes),
@@ -168,9 +168,9 @@ def _disks(context: BrokerContext) -> dict[str, str]:
     store = context.config.store
     paths = store.commit_log_paths or (store.root / "commitlog",)
     ratios = {path: disk_ratio(path) for path in paths}
-    told = {f"commitLogDiskRatio_{path}": str(ratio) for path, ratio in ratios.items()}
+    disks = {f"commitLogDiskRatio_{path}": str(ratio) for path, ratio in ratios.items()}
     return {
-        **told,
+        **disks,
         "commitLogDiskRatio": str(min(ratios.values())),
         "consumeQueueDiskRatio": str(disk_ratio(store.root)),
         "commitLogDirCapacity": _capacity(store.root),
@@ -206,9 +206,9 @@ def _timer() -> dict[str, str]:
 
 
 def _pools() -> dict[str, str]:
-    told = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
+    queues = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
     for name, capacity in _POOLS.items():
-        told[f"{name}Size"] = "0"
-        told[f"{name}Capacity"] = str(capacity)
-        told[f"{name}HeadWaitTimeMills"] = "0"
-    return told
+        queues[f"{name}Size"] = "0"
+        queues[f"{name}Capacity"] = str(capacity)
+        queues[f"{name}HeadWaitTimeMills"] = "0"
+    return queues

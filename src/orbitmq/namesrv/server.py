@@ -27,7 +27,7 @@ KEPT_TITLE: Final = (
     "# file is given; flags and ORBITMQ_ variables win over them.\n"
 )
 
-Done = Callable[[Exception | None], None]
+OnWritten = Callable[[Exception | None], None]
 
 
 class NameServer:
@@ -95,26 +95,29 @@ class NameServer:
         self.scan()
         self._scan_later()
 
-    def _save_kv(self, done: Done) -> None:
-        self._write("the key-value config", partial(self.kv.save, self.kv.snapshot()), done)
+    def _save_kv(self, on_written: OnWritten) -> None:
+        self._write("the key-value config", partial(self.kv.save, self.kv.snapshot()), on_written)
 
-    def _keep_settings(self, changes: Mapping[str, str], done: Done) -> None:
+    def _keep_settings(self, changes: Mapping[str, str], on_written: OnWritten) -> None:
         file = self.config.kept_file
         if file is None:
-            done(None)
+            on_written(None)
         else:
-            self._write("settings", partial(keep_settings, file, changes, title=KEPT_TITLE), done)
+            write = partial(keep_settings, file, changes, title=KEPT_TITLE)
+            self._write("settings", write, on_written)
 
-    def _write(self, what: str, write: Callable[[], None], done: Done) -> None:
-        task = asyncio.ensure_future(self._write_and_tell(what, write, done))
+    def _write(self, what: str, write: Callable[[], None], on_written: OnWritten) -> None:
+        task = asyncio.ensure_future(self._write_and_tell(what, write, on_written))
         self._saves.add(task)
         task.add_done_callback(self._saves.discard)
 
-    async def _write_and_tell(self, what: str, write: Callable[[], None], done: Done) -> None:
+    async def _write_and_tell(
+        self, what: str, write: Callable[[], None], on_written: OnWritten
+    ) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(self._writer, write)
         except (OrbitError, OSError) as error:
             logger.exception("%s: could not be saved", what)
-            done(error)
+            on_written(error)
         else:
-            done(None)
+            on_written(None)

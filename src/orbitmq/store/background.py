@@ -54,7 +54,7 @@ class Background:
             "flush-queues", self.flush_queues_if_due, config.queue_flush_interval_ms / 4
         )
         self._clean_service = self._service("clean", self._clean, 1 * SECOND_MS)
-        self._shown_by_flush = parts.log.follows_flush
+        self._published_by_flush = parts.log.follows_flush
         self._decide_wakes(config)
 
     def _decide_wakes(self, config: StoreConfig) -> None:
@@ -159,7 +159,9 @@ class Background:
 
     def grown(self) -> None:
         """Say that the log has grown, and that somebody else sees to its flush."""
-        if not self._shown_by_flush:  # else the flush tells dispatch, and now it would see nothing
+        if (
+            not self._published_by_flush
+        ):  # else the flush tells dispatch, and now it would see nothing
             self._parts.dispatch.notify()
         if self._wakes_commit:
             self._commit_service.wake()
