@@ -47,7 +47,7 @@ def test_reads_that_are_far_apart_let_the_loop_sleep(clock: Time) -> None:
     assert loop.ready == []
 
 
-def test_reads_that_are_close_keep_it_awake_for_a_moment(clock: Time) -> None:
+def test_reads_that_are_close_make_it_poll_for_a_moment(clock: Time) -> None:
     loop, one = after_reads(clock, spin.NEAR_S / 2)
     assert len(loop.ready) == 1  # not one for each read
     turn = loop.ready.pop()
@@ -68,8 +68,8 @@ def test_a_real_loop_comes_to_rest() -> None:
         one = Spin(loop)
         one.after_read()
         one.after_read()
-        was_awake = one._is_awake
-        await until(lambda: not one._is_awake)
-        return was_awake
+        was_polling = one._is_polling
+        await until(lambda: not one._is_polling)
+        return was_polling
 
     assert run_async(main) is True
