@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -246,6 +246,12 @@ def close_key(key: str) -> str | None:
         return same
     close = difflib.get_close_matches(key, sorted(KNOWN_KEYS), n=1, cutoff=0.8)
     return close[0] if close else None
+
+
+def with_guesses(keys: Iterable[str]) -> str:
+    """Return names that nobody knows in one text, each with what was probably meant."""
+    guesses = ((key, close_key(key)) for key in sorted(keys))
+    return ", ".join(f"{key} (did you mean {close}?)" if close else key for key, close in guesses)
 
 
 def _plain(name: str) -> str:

@@ -21,7 +21,7 @@ from orbitmq.broker.refusal import Refusal
 from orbitmq.errors import ConfigError
 from orbitmq.net.config import NET_KEYS
 from orbitmq.setting_keys import OTHER_KEYS, OWN_KEYS, STORE_KEYS
-from orbitmq.settings import change_notices, close_key
+from orbitmq.settings import change_notices, with_guesses
 from orbitmq.store import config as store_config
 from orbitmq.wire.codes import ResponseCode
 
@@ -130,12 +130,8 @@ def plan_change(
 
 
 def _refuse_unknown(keys: Iterable[str]) -> None:
-    unknown = []
-    for key in sorted(keys):
-        close = close_key(key)
-        unknown.append(f"{key} (did you mean {close}?)" if close else key)
-    if unknown:
-        remark = f"{', '.join(unknown)}: no such setting. Nothing was changed."
+    if unknown := with_guesses(keys):
+        remark = f"{unknown}: no such setting. Nothing was changed."
         raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from orbitmq.errors import ConfigError
 from orbitmq.namesrv.config import FIXED_KEYS, KNOWN_KEYS, LIVE_KEYS, NamesrvConfig
-from orbitmq.settings import change_notices, close_key
+from orbitmq.settings import change_notices, with_guesses
 from orbitmq.wire.codes import ResponseCode
 
 _NOTHING = "Nothing was changed."
@@ -27,12 +27,8 @@ def plan_change(config: NamesrvConfig, asked: Mapping[str, str]) -> Change:
     """Return what these settings change: all of them, or nothing."""
     if any(config.is_locked(key) for key in asked):
         return _refused("Can not update config in black list.")
-    if unknown := sorted(asked.keys() - KNOWN_KEYS):
-        names = ", ".join(
-            f"{key} (did you mean {close}?)" if (close := close_key(key)) else key
-            for key in unknown
-        )
-        return _refused(f"{names}: no such setting. {_NOTHING}", ResponseCode.INVALID_PARAMETER)
+    if unknown := with_guesses(asked.keys() - KNOWN_KEYS):
+        return _refused(f"{unknown}: no such setting. {_NOTHING}", ResponseCode.INVALID_PARAMETER)
     now = config.properties()
     changes = {key: value.strip() for key, value in asked.items() if now.get(key) != value.strip()}
     try:
