@@ -7,9 +7,7 @@ from orbitmq.spark import session                    the log as a Spark table
 from orbitmq.testing import Broker                   a broker for a test
 """
 
-from typing import TYPE_CHECKING
-
-from orbitmq.lazy import lazy_exports
+from orbitmq.lazy import TYPE_CHECKING, lazy_exports
 
 if TYPE_CHECKING:
     from orbitmq.client import Consumer, Message, Producer

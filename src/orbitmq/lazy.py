@@ -3,10 +3,15 @@
 The broker's package can be imported without the store's kernels, that of Spark without pyspark.
 """
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # as `typing` has it, which takes ten times as long to import as this
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:

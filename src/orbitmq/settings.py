@@ -9,11 +9,9 @@ is warned about: a misspelt setting is the kind that nobody notices.
   flag         whatever the command line passes in `flags`
 """
 
-import difflib
 import logging
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
@@ -197,6 +195,8 @@ def parse_settings(file: Path, text: str) -> dict[str, Setting]:
 
 
 def _from_toml(file: Path, text: str) -> dict[str, Setting]:
+    import tomllib  # here, as hardly anybody needs it: a store imports this module
+
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as cause:
@@ -244,6 +244,8 @@ def close_key(key: str) -> str | None:
     same = _BY_PLAIN_NAME.get(_plain(key))
     if same is not None:
         return same
+    import difflib
+
     close = difflib.get_close_matches(key, sorted(KNOWN_KEYS), n=1, cutoff=0.8)
     return close[0] if close else None
 
