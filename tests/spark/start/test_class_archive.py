@@ -61,7 +61,10 @@ def test_archive_options_of_the_user_win(cache: Path) -> None:
     ("program", "what"),
     [
         ("import sys; sys.exit('no Spark here')", "no Spark here"),
-        ("import sys; print('cannot dump', file=sys.stderr)", "wrote no class data .*: cannot dump"),
+        (
+            "import sys; print('cannot dump', file=sys.stderr)",
+            "wrote no class data .*: cannot dump",
+        ),
         ("pass", "wrote no class data sharing archive"),
     ],
 )
