@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,8 @@ from compat.java_cluster import BROKER_MAIN, NAMESRV_MAIN, broker_settings, writ
 from compat.java_store import OPENED_MODULES, why_not
 from compat.maven import HERE, classpath
 from compat.server_process import ServerProcess, answers, free_port, is_registered
+from doors import Command, FrameDecoder, encode_command
 from harness import Line
-from orbitmq.wire.command import Command, encode_command
-from orbitmq.wire.frame import FrameDecoder
 
 DRIVER = Path(__file__).with_name("raw_driver.py")
 ORBITMQ = Path(sys.executable).with_name("orbitmq")
@@ -61,6 +60,7 @@ class Size:
 SIZES = {
     "full": Size((1, 4, 16, 64, 256), 4, 1.5, (1, 16, 64), 6),
     "smoke": Size((4,), 0.5, 0.2, (2,), 1, (("mappedFileSizeCommitLog", str(64 << 20)),)),
+    "turn": Size((64,), 3, 0.5, (16,), 3),  # one of many, as compare.py runs them
 }
 GOALS = {"raw": 2.0, "sync": 1.5}
 
@@ -434,7 +434,25 @@ def main() -> None:
     parser.add_argument("--without-java", action="store_true", help="our side alone")
     parser.add_argument("--directory", type=Path, help="where the stores are made")
     parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
+    parser.add_argument("options", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.part:
+        _run_one(arguments.part, dict(option.split("=", 1) for option in arguments.options))
+    else:
+        _run_all(arguments)
+
+
+def _run_one(part: str, options: dict[str, str]) -> None:
+    """Run one part, our side alone, at one depth; print its figures as one row."""
+    size = SIZES[options["size"]]
+    if "depth" in options:
+        size = replace(size, depths=(int(options["depth"]),))
+    lines = PARTS[part](Path(options["root"]), size, ["ours"])
+    print(json.dumps({line.what: line.ours for line in lines}))
+
+
+def _run_all(arguments: argparse.Namespace) -> None:
     reason = why_not()
     kinds = ["ours"] if arguments.without_java or reason else ["java", "ours"]
     if reason and not arguments.without_java:

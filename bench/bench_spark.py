@@ -274,6 +274,18 @@ def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bo
 PARTS = ("rebuild", "read", "growth", "memory")
 
 
+def turn(root: str, size: str) -> Row:
+    """Make a log, then rebuild, count and read it in one warm session, as compare.py runs them."""
+    run = Run(SMOKE if size == "smoke" else full_size(1.0), Path(root), java=False, kafka=False)
+    log = run.log()
+    (row,) = run.series([log])
+    return {
+        "rebuild": log.log_bytes / 1e6 / row["rebuild_seconds"],
+        "count": log.count / row["count_seconds"],
+        "read": log.count / row["read_seconds"],
+    }
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -290,12 +302,14 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the logs are made")
     parser.add_argument("--json", type=Path, help="write all rows to this file")
     parser.add_argument("--part", help=argparse.SUPPRESS)
-    parser.add_argument("spec", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("spec", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.part:
+    if arguments.part == "turn":
+        print(json.dumps(turn(**dict(option.split("=", 1) for option in arguments.spec))))
+    elif arguments.part:
         import spark_parts
 
-        spec = json.loads(arguments.spec.partition("=")[2], object_hook=spark_log.unplain)
+        spec = json.loads(arguments.spec[0].partition("=")[2], object_hook=spark_log.unplain)
         print(json.dumps(spark_parts.PARTS[arguments.part](**spec)))
     else:
         _run_all(arguments)

@@ -9,6 +9,8 @@ each part stands for and keeps the figures.
 
 import argparse
 import json
+import os
+import signal
 import sys
 import tempfile
 import time
@@ -17,12 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import harness
+from doors import AppendStatus, FlushMode, MessageStore, StoreConfig, compiled, rebuild_store
 from harness import Line, Row, run_java, run_part, scratch
-from orbitmq.format.kernels import compiled
-from orbitmq.message import AppendStatus
-from orbitmq.store.config import FlushMode, StoreConfig
-from orbitmq.store.offline.rebuild import rebuild_store
-from orbitmq.store.store import MessageStore
 from orbitmq.units import MiB
 
 SCRIPT = Path(__file__)
@@ -134,6 +132,29 @@ def part_open(root: Path, size: Size, *, warm: int = 0) -> Row:
     return {"open_seconds": seconds, "ready_seconds": ready, "log_bytes": log_bytes}
 
 
+def part_kill(root: Path, size: Size) -> Row:
+    """Write the log that is recovered and die in the middle of work: nothing is closed, nothing saved."""
+    store = _open(root, size)
+    for numbers in harness.chunks(0, size.recovery_count, 12_800):
+        _append(store, numbers, QUEUES, BATCH)
+    print(json.dumps({"log_bytes": store.max_log_offset - store.min_log_offset}), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("a killed process goes on")
+
+
+def part_recover(root: Path, size: Size, *, alone: int = 0) -> Row:
+    """Make a store and open it again, the log in memory: after a kill, or with nothing but its log."""
+    name = next(name for name, each in SIZES.items() if each is size)
+    if alone:
+        run_part(SCRIPT, "make-log", size=name, root=root)
+        harness.drop_derived(root)
+    else:
+        run_part(SCRIPT, "kill", ends_with=-signal.SIGKILL, size=name, root=root)
+    os.sync()
+    row = part_open(root, size, warm=1)
+    return {**row, "rate": row["log_bytes"] / 1e6 / row["open_seconds"]}
+
+
 def part_rebuild(root: Path, size: Size) -> Row:
     """Build queues and index from the log alone, as the offline tool does."""
     kernels = compiled()
@@ -182,6 +203,8 @@ def part_growth(root: Path, size: Size, *, queues: int = QUEUES, log_bytes: int 
 PARTS: dict[str, Callable[..., Row]] = {
     "append": part_append,
     "make-log": part_make_log,
+    "kill": part_kill,
+    "recover": part_recover,
     "open": part_open,
     "rebuild": part_rebuild,
     "query": part_query,

@@ -11,15 +11,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orbitmq.format.client_batch import ClientMessage, encode_client_batch
-from orbitmq.format.properties import encode_properties
-from orbitmq.message import AppendRequest, Host
+from doors import AppendRequest, ClientMessage, Host, encode_client_batch, encode_properties
 
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))  # RocketMQ's side is built by tests/compat
@@ -112,15 +110,21 @@ def table(lines: Iterable[Line], beside: str = "RocketMQ") -> str:
     for line in lines:
         ratio = "" if line.ratio is None else f"{line.ratio:.2f}x"
         reached = {None: "", True: "yes", False: "no"}[line.reached]
-        values = _value(line.ours, line.unit), _value(line.java, line.unit)
+        values = value_text(line.ours, line.unit), value_text(line.java, line.unit)
         rows.append((line.what, *values, ratio, _goal(line), reached))
+    return markdown(rows)
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of text as a Markdown table; the first is its head."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     text = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows]
     text.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(text)
 
 
-def _value(value: float | None, unit: str) -> str:
+def value_text(value: float | None, unit: str) -> str:
+    """Return a figure with its unit, as short as it may be read."""
     if value is None:
         return ""
     if value >= 1000:
@@ -133,14 +137,18 @@ def _goal(line: Line) -> str:
         return ""
     if line.goal_unit == "x":
         return f">= {line.goal:g}x"
-    return f"{'>=' if line.more_is_better else '<='} {_value(line.goal, line.unit)}"
+    return f"{'>=' if line.more_is_better else '<='} {value_text(line.goal, line.unit)}"
 
 
-def run_part(script: Path, part: str, **options: object) -> Row:
-    """Run one part of a benchmark in a fresh Python process and return the row that it prints."""
+def part_command(script: Path, part: str, **options: object) -> list[str]:
+    """Return the arguments of Python that run one part of a benchmark, which prints a row."""
     arguments = [f"{name}={value}" for name, value in options.items()]
-    command = [sys.executable, str(script), "--part", part, *arguments]
-    return _last_row(command)
+    return [str(script), "--part", part, *arguments]
+
+
+def run_part(script: Path, part: str, *, ends_with: int = 0, **options: object) -> Row:
+    """Run one part of a benchmark in a fresh Python process and return the row that it prints."""
+    return _last_row([sys.executable, *part_command(script, part, **options)], ends_with)
 
 
 def run_java(what: str, root: Path, *, heap: str = "3g", **options: object) -> Row | None:
@@ -153,13 +161,18 @@ def run_java(what: str, root: Path, *, heap: str = "3g", **options: object) -> R
     return _last_row(java_command("StoreBench", what, str(root), *arguments, heap=heap))
 
 
-def _last_row(command: list[str]) -> Row:
+def _last_row(command: list[str], ends_with: int = 0) -> Row:
     ended = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=PART_SECONDS_MAX
     )
-    if ended.returncode != 0 or not ended.stdout.strip():
+    if ended.returncode != ends_with or not ended.stdout.strip():
         raise SystemExit(f"{' '.join(command[-8:])} failed:\n{ended.stdout}{ended.stderr}")
-    row: Row = json.loads(ended.stdout.splitlines()[-1])
+    return last_row(ended.stdout)
+
+
+def last_row(output: str) -> Row:
+    """Return the row that a part printed as its last line."""
+    row: Row = json.loads(output.splitlines()[-1])
     return row
 
 

@@ -17,10 +17,7 @@ from typing import Any
 import numpy as np
 
 import harness
-from orbitmq.format.properties import encode_properties
-from orbitmq.message import AppendRequest, AppendStatus
-from orbitmq.store.config import StoreConfig
-from orbitmq.store.store import MessageStore
+from doors import AppendRequest, AppendStatus, MessageStore, StoreConfig, encode_properties
 from orbitmq.units import KiB, MiB
 
 TOPICS = 8

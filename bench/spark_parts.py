@@ -13,14 +13,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+import doors
 import spark_log
 import spark_queries
 import spark_watch
+from doors import compiled, make_session, rebuild, rebuild_store
 from harness import Row, key
-from orbitmq.format.kernels import compiled
-from orbitmq.spark.jobs.rebuild.job import rebuild
-from orbitmq.spark.start.session import make_session
-from orbitmq.store.offline.rebuild import rebuild_store
 from spark_log import Log, require
 
 QUERIES = ["count", "read", "parquet"]
@@ -90,7 +88,8 @@ def _work_on(spark: SparkSession, log: Log, warm: Log, digest: str, runs: int) -
     # Tasks may hand data over in files of the job as well as through Spark's own shuffle.
     shuffled = (spark_watch.shuffle_bytes(spark) - shuffled) / runs
     row = {"rebuild_seconds": seconds, "stages": report.seconds, "rebuild_memory": memory.largest}
-    row["moved_bytes_per_message"] = (shuffled + report.shuffle_bytes) / log.count
+    moved = doors.field(report, "shuffle_bytes", "moved_bytes")
+    row["moved_bytes_per_message"] = (shuffled + moved) / log.count
     with spark_watch.WorkerMemory() as memory:
         row |= read(spark, log, warm, Path(), ["count", "read"], runs)
     row["read_memory"] = memory.largest
