@@ -18,6 +18,7 @@ from harness import REPOSITORY
 
 RUN_SECONDS_MAX = 1_800
 END_SECONDS_MAX = 10
+LAST_LINES = 20  # of what a program said that failed
 # What the measured package is made of. A change elsewhere, in the benchmarks say, does not hide in it.
 MEASURED = ("src", "pyproject.toml", "constraints.txt")
 # Settings of the caller that would reach into the product, or let two revisions share a cache.
@@ -100,7 +101,8 @@ class Tree:
                 end_session(process)
             said, also = (_text(file) for file in (output, errors))
         if process.returncode != 0 or not said.strip():
-            raise FailedError(f"ended with {process.returncode}\n{said}{also}".strip())
+            last = "\n".join(f"{said}{also}".splitlines()[-LAST_LINES:])
+            raise FailedError(f"ended with {process.returncode}\n{last}".strip())
         return said
 
 

@@ -72,9 +72,22 @@ def series(logs: list[tuple[Log, str]], warm: Log, cores: int, runs: int) -> Row
     conf = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
     spark = _session(cores, conf)
     try:
+        _require_own_package(spark)
         return {"logs": [_work_on(spark, log, warm, digest, runs) for log, digest in logs]}
     finally:
         spark.stop()
+
+
+def _require_own_package(spark: SparkSession) -> None:
+    """Workers must have this process's package: `compare.py` has more than one on this machine."""
+
+    def package(_: int) -> str:  # here, for workers do not know this module
+        import orbitmq
+
+        return str(orbitmq.__file__)
+
+    found = spark.sparkContext.parallelize(range(2), 2).map(package).collect()
+    require(set(found) == {package(0)}, f"workers have the package of {found}")
 
 
 def _work_on(spark: SparkSession, log: Log, warm: Log, digest: str, runs: int) -> Row:

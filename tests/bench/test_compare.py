@@ -72,7 +72,7 @@ def run(repository: Path, *words: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=850,
     )
 
 
@@ -80,6 +80,7 @@ def run(repository: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_revision_compared_with_itself_gives_figures_and_leaves_nothing(
     repository: Path, tmp_path: Path
 ) -> None:
