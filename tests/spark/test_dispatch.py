@@ -248,3 +248,18 @@ def test_the_command_refuses_before_spark_starts(tmp_path: Path) -> None:
         "the broker of this store dispatches itself, or never ran. "
         "Start it with `orbitmq broker run --dispatch spark`."
     )
+
+
+def test_a_spark_without_the_quicker_checkpoint_dispatches_with_its_usual_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = {"spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.NoSuchManager"}
+    monkeypatch.setattr("orbitmq.spark.jobs.dispatch.job.QUICK_NOTES", gone)
+    config = config_of(tmp_path / "store")
+    with MessageStore.open(config) as store:
+        store.append_many([make_request(n) for n in range(8)])
+
+        progress = DispatchJob(spark, config.root, DispatchOptions(once=True)).run()
+
+        assert progress[:3] == (store.max_log_offset, 0, 8)
+        assert store.wait_dispatched(timeout=20)

@@ -8,8 +8,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.accumulators import AccumulatorTCPServer
+from pyspark import SparkContext, accumulators
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -30,8 +29,9 @@ def stop_quickly(context: SparkContext) -> None:
     Its own stop waits most of a second for the thread that takes the tasks' counts, which looks once a
     second whether it is to end. Here that thread is asked to, and ends with the process at the latest.
     """
-    counts = context._accumulatorServer
-    if isinstance(counts, AccumulatorTCPServer):  # one with a file has to remove it
+    counts = getattr(context, "_accumulatorServer", None)
+    kind = getattr(accumulators, "AccumulatorTCPServer", None)
+    if kind is not None and isinstance(counts, kind):  # one with a file has to remove it
         counts.server_shutdown = True
         context._accumulatorServer = None  # type: ignore[assignment]
     context.stop()

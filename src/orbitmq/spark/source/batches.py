@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from orbitmq.errors import ConfigError, FormatError
@@ -25,7 +24,13 @@ from orbitmq.spark.source.bad_places import describe
 from orbitmq.spark.source.key_rows import key_rows
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.pushdown import Predicate
-from orbitmq.spark.source.row_columns import ARROW_SCHEMA, Gathered, RowColumns, number_array
+from orbitmq.spark.source.row_columns import (
+    ARROW_SCHEMA,
+    Gathered,
+    RowColumns,
+    arrow_schema,
+    number_array,
+)
 from orbitmq.spark.source.schemas import ALL_COLUMNS, KEY, MESSAGE_COLUMNS
 from orbitmq.spark.source.segment import Segment
 from orbitmq.spark.source.split_reader import BadPlace, LogChunk, OnBad
@@ -55,8 +60,7 @@ class Columns:
             _require_column(
                 field.name, field.dataType.simpleString(), field.nullable, options.row_per_key
             )
-        arrow_schema = to_arrow_schema(schema, timezone="UTC")
-        return cls(arrow_schema, options.include_body, options.row_per_key)
+        return cls(arrow_schema(schema), options.include_body, options.row_per_key)
 
     @property
     def names(self) -> list[str]:

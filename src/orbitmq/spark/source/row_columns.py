@@ -11,7 +11,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from orbitmq.errors import FormatError
 from orbitmq.format.columns import Bytes, Ints, Rows
@@ -28,7 +38,31 @@ from orbitmq.format.record import (
 from orbitmq.message import SysFlag
 from orbitmq.spark.source.schemas import KEY_SCHEMA
 
-ARROW_SCHEMA: Final = to_arrow_schema(KEY_SCHEMA, timezone="UTC")
+_SIMPLE_TYPES: Final[dict[type[DataType], pa.DataType]] = {
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    TimestampType: pa.timestamp("us", tz="UTC"),
+}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return how Arrow names the types of our columns; Spark has that too, but keeps it to itself."""
+    fields = schema.fields
+    return pa.schema([pa.field(f.name, _arrow_type(f.dataType), f.nullable) for f in fields])
+
+
+def _arrow_type(kind: DataType) -> pa.DataType:
+    if isinstance(kind, ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, MapType):
+        value = pa.field("value", _arrow_type(kind.valueType), kind.valueContainsNull)
+        return pa.map_(pa.field("key", _arrow_type(kind.keyType), nullable=False), value)
+    return _SIMPLE_TYPES[type(kind)]
+
+
+ARROW_SCHEMA: Final = arrow_schema(KEY_SCHEMA)
 TEXT_BYTES_MAX: Final = 2**31 - 1
 """What the 32-bit offsets of one Arrow column can address."""
 

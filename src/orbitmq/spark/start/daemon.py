@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.spark.start.prestart import handed_over
-from orbitmq.spark.start.workers import load_kernels, serve_tasks
+from orbitmq.spark.start.workers import load_kernels, serve, serve_tasks
 
 TASKS: Final = "pyspark.worker"
 """The module that runs tasks. The others plan a query, one process each, and may not need kernels."""
@@ -24,9 +24,9 @@ def main() -> None:
         load_kernels()
         serve_tasks()
         return
-    from pyspark.daemon import manager
+    from pyspark import daemon as of_spark
 
-    manager()
+    serve(of_spark)
 
 
 def installed_first(path: list[str]) -> list[str]:

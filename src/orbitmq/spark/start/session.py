@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyspark
-from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
@@ -138,7 +138,8 @@ def _has_our_daemon(settings: Mapping[str, str]) -> bool:
 
 
 def _is_running() -> bool:
-    return SparkContext._active_spark_context is not None or SUBMITTED in os.environ
+    active = getattr(SparkContext, "_active_spark_context", None)
+    return active is not None or SUBMITTED in os.environ
 
 
 def register(spark: SparkSession) -> None:
@@ -247,8 +248,11 @@ def no_jvm_left_behind() -> Iterator[None]:
     PySpark takes away the directory in which the JVM is to say where it listens. A JVM that comes later fails
     there, and then lives on for ever: it never gets as far as to see that nobody is left.
     """
-    gateway: Any = java_gateway
-    start, started = gateway.Popen, list[Any]()
+    gateway: Any = sys.modules.get("pyspark.java_gateway")
+    start, started = getattr(gateway, "Popen", None), list[Any]()
+    if start is None:  # a PySpark that starts its JVM some other way
+        yield
+        return
 
     def noted(*arguments: Any, **options: Any) -> Any:
         process = start(*arguments, **options)
@@ -259,7 +263,7 @@ def no_jvm_left_behind() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if SparkContext._gateway is None:
+        if getattr(SparkContext, "_gateway", None) is None:
             for process in started:
                 process.kill()
                 process.wait()

@@ -10,11 +10,14 @@ our own small writes are not held back.
 import gc
 import io
 import os
+import runpy
 import socket
 from collections.abc import Callable
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
-Main = Callable[[io.BufferedIOBase, io.BufferedIOBase], None]
+Main = Callable[..., None]
+"""Takes a file to read from, one to write to, and whatever else a later Spark may give it."""
 
 QUICK_ACK: Final = getattr(socket, "TCP_QUICKACK", None)  # of Linux alone
 _BUFFER_BYTES: Final = 64 * 1024
@@ -34,25 +37,37 @@ def load_kernels() -> None:
 
 def serve_tasks() -> None:
     """Fork a worker for each connection that Spark makes, until it is gone."""
-    from pyspark import daemon as of_spark
+    from pyspark import daemon
 
-    of_spark.worker = Worker(of_spark.worker)
-    of_spark.manager()
+    of_spark: Any = daemon
+    run = getattr(of_spark, "worker", None)
+    if run is not None:
+        of_spark.worker = Worker(run)
+    serve(of_spark)
+
+
+def serve(of_spark: ModuleType) -> None:
+    """Do what Spark's own daemon does; as Spark starts it, if this one has no such function any more."""
+    manager = getattr(of_spark, "manager", None)
+    if manager is None:
+        runpy.run_module(of_spark.__name__, run_name="__main__", alter_sys=True)
+    else:
+        manager()
 
 
 class Worker:
     """Runs tasks one after the other in a forked process. Takes the place of Spark's function."""
 
-    def __init__(self, run: Callable[[socket.socket, bool], int]) -> None:
+    def __init__(self, run: Callable[..., int]) -> None:
         self._run = run
         self._is_first = True
 
-    def __call__(self, sock: socket.socket, authenticated: bool) -> int:
+    def __call__(self, sock: socket.socket, *more: Any) -> int:
         """Run one and return its exit code; with another than 0 the process ends."""
         if self._is_first:
             take_over(sock)
         try:
-            code = self._run(sock, authenticated)
+            code = self._run(sock, *more)
         except (BrokenPipeError, ConnectionResetError):
             # Spark has the rows that it wanted (a limit) and is gone: nobody needs a traceback.
             return 1
@@ -67,7 +82,9 @@ def take_over(sock: socket.socket) -> None:
     send_at_once(sock)
     from pyspark import worker  # not before the fork: it starts threads
 
-    worker.main = acknowledging(worker.main, sock)
+    main = getattr(worker, "main", None)
+    if main is not None:
+        worker.main = acknowledging(main, sock)
 
 
 def keep_objects() -> None:
@@ -90,8 +107,10 @@ def acknowledging(main: Main, sock: socket.socket) -> Main:
     if QUICK_ACK is None or sock.family == socket.AF_UNIX:
         return main
 
-    def run(infile: io.BufferedIOBase, outfile: io.BufferedIOBase) -> None:
-        main(io.BufferedReader(_Acknowledged(infile, sock), _BUFFER_BYTES), outfile)
+    def run(infile: Any, *more: Any) -> None:
+        if hasattr(infile, "readinto1"):
+            infile = io.BufferedReader(_Acknowledged(infile, sock), _BUFFER_BYTES)
+        main(infile, *more)
 
     return run
 

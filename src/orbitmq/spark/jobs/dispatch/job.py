@@ -178,7 +178,9 @@ class DispatchJob:
             .option("checkpointLocation", checkpoint.as_uri())
             .trigger(**trigger)
         )
-        with self._settings(QUICK_NOTES):  # a query keeps what holds when it starts
+        # The class is Spark's own affair: where two queries came to nothing, it may be that one has gone.
+        quick = QUICK_NOTES if self._failures < 2 else {}
+        with self._settings(quick):  # a query keeps what holds when it starts
             return writing.start()
 
     @contextmanager
