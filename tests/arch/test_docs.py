@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,22 @@ DOCUMENTS = sorted(
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 RECIPE = re.compile(r"`make ([a-z-]+)")
 STORE_COMMAND = re.compile(r"orbitmq store ([a-z]+)\b")
+CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(
+    r"(?<![\w./*-])[\w.*-]+(?:/[\w.*-]+)*\.(?:py|md|toml|java|xml|sh|json|txt|conf|properties)\b"
+)
+NOT_OURS = (  # files of a user, of a store, of a broker's state
+    "broker.conf",
+    "figures.json",
+    "my_job.py",
+    "spark-defaults.conf",
+    "config/*.json",
+    "config/orbitmq.properties",
+    "kvConfig.json",
+    "orbitmq.namesrv.properties",
+)
+CLASS_NAME = re.compile(r"(?<![\w./-])([A-Z][a-z]+(?:[A-Z][a-z]+)+)(?:\.(\w+))?")
+OF_THE_CODE = ("ARCHITECTURE.md", "CONCURRENCY.md", "HACKING.md")
 FEATURE_ROW = re.compile(r"^\| ([FPX])(\d+) \|", re.MULTILINE)
 
 each_document = pytest.mark.parametrize(
@@ -30,6 +48,77 @@ def test_links_lead_to_files(path):
     broken = [link for link in links if "://" not in link and not (path.parent / link).exists()]
 
     assert broken == []
+
+
+@cache
+def tree_files() -> list[str]:
+    """Return the files that are, or would be, under version control."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    return [name for name in listed.stdout.decode().split("\0") if (ROOT / name).is_file()]
+
+
+def named_files(text: str) -> list[str]:
+    """Return what looks like a file name in back-ticks or in a block of code."""
+    return [name for code in CODE.findall(text) for name in FILE_NAME.findall(code)]
+
+
+def complaint(name: str, folder: Path, files: list[str]) -> str | None:
+    """Return what is wrong with a name: it must be a path, from the root or from the document's folder, or
+    the end of one path only, so that nobody looks into the wrong file; a pattern may mean many.
+    """
+    near = {name, str((folder / name).relative_to(ROOT))}
+    if near & set(files) or any(fnmatchcase(name, pattern) for pattern in NOT_OURS):
+        return None
+    found = [file for file in files if fnmatchcase(f"/{file}", f"*/{name}")]
+    if len(found) == 1 or (found and "*" in name):
+        return None
+    return f"{name}: {' or '.join(found)}?" if found else f"{name}: no such file"
+
+
+@each_document
+def test_files_that_are_named_exist_and_one_file_is_meant(path):
+    names = dict.fromkeys(named_files(path.read_text(encoding="utf-8")))
+
+    wrong = [found for name in names if (found := complaint(name, path.parent, tree_files()))]
+
+    assert wrong == []
+
+
+def test_a_name_may_be_the_end_of_a_path_but_of_one_path_only():
+    text = "`walk.py`, `a/walk.py`, `no/walk.py`, `flush.py`, `b/flush.py`, `b/*.toml`, walk.cc, gone.py"
+    files = ["src/a/walk.py", "src/a/flush.py", "src/b/flush.py", "src/b/one.toml", "docs/here.md"]
+
+    names = named_files(f"{text} `here.md`\n```\n  nothing.py -> walk.py\n```\n")
+
+    assert [found for name in names if (found := complaint(name, ROOT / "docs", files))] == [
+        "no/walk.py: no such file",
+        "flush.py: src/a/flush.py or src/b/flush.py?",
+        "nothing.py: no such file",
+    ]
+
+
+@pytest.mark.parametrize("document", OF_THE_CODE)
+def test_classes_and_methods_that_are_named_exist(document):
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    classes = set(re.findall(r"^class (\w+)", source, re.MULTILINE))
+    members = set(re.findall(r"^    (?:async )?def (\w+)|^    (\w+): ", source, re.MULTILINE))
+    members = {name for pair in members for name in pair}
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    named = [found for code in CODE.findall(text) for found in CLASS_NAME.findall(code)]
+
+    wrong = [
+        f"{name}.{member}"
+        for name, member in dict.fromkeys(named)
+        if name not in classes or (member and member not in members)
+    ]
+
+    assert named
+    assert wrong == []
 
 
 @each_document
