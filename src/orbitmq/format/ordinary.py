@@ -39,9 +39,9 @@ def is_ordinary(sys_flag: int, properties: bytes) -> bool:
     names = properties.decode("latin-1")  # searching text is three times as fast as searching bytes
     if (_DELAY in names or _PREFIX_ENDS in names) and _SPECIAL.search(names) is not None:
         return False
-    if len(names) > ZEROS_MAX and (len(names) > PROPERTIES_BYTES_MAX or _ZEROS in properties):
+    if "\0" in names and (names.endswith("\0") or _ZEROS in properties):
         return False
-    return names[-1:] != "\0"
+    return len(names) <= PROPERTIES_BYTES_MAX
 
 
 def has_zeros(properties: bytes) -> bool:
