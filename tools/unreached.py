@@ -59,7 +59,6 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
         "wire/fast/kernels.py": {"twins"},
         "wire/frame.py": {"waiting_bytes"},
         "wire/header.py": {"is_response"},
-        "wire/headers/header.py": {"wire_names"},
     },
 }
 

@@ -8,6 +8,7 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import OPAQUE_MAX, Command
 from orbitmq.wire.frame import FrameDecoder
 from orbitmq.wire.header_json import encode_header
+from orbitmq.wire.headers.header import wire_names
 from orbitmq.wire.headers.send import SendAnswer
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furt
 """The end of some of RocketMQ's remarks."""
 
 _PORT: Final = struct.Struct(">i")
+# In the order in which RocketMQ writes them.
+_QUEUE_ID, _KEY, _ID, _TRACE_ON, _REGION, _QUEUE_OFFSET, _BATCH_ID, _ = wire_names(SendAnswer)
 
 _CODES: Final = {
     AppendStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -70,7 +73,7 @@ class SendAnswers:
 
     def __init__(self, config: "BrokerConfig", store_host: "Host") -> None:
         self._id_start = (store_host.address + _PORT.pack(store_host.port)).hex().upper()
-        self._region, self._trace_on = config.region, config.trace_on
+        self._fields = {_TRACE_ON: "true" if config.trace_on else "false", _REGION: config.region}
         self.parts = self._parts()
         """What stands between the values of the JSON answer to a send that was stored, for kernels."""
 
@@ -84,16 +87,15 @@ class SendAnswers:
     ) -> Command:
         """Return the answer to a send that was stored; a batch of several records has several results."""
         status = results[0].status
-        answer = SendAnswer(
-            queue_id=queue_id,
-            transaction_id=unique_key or None,
-            msg_id=",".join([f"{self._id_start}{result.log_offset:016X}" for result in results]),
-            trace_on=self._trace_on,
-            region=self._region,
-            queue_offset=results[0].queue_offset,
-            batch_uniq_id=batch_uniq_id,
-        )
-        return request.answer(response_code(status), _REMARKS.get(status), fields=answer.write())
+        fields = {_QUEUE_ID: str(queue_id)}
+        if unique_key:
+            fields[_KEY] = unique_key
+        fields[_ID] = ",".join([f"{self._id_start}{result.log_offset:016X}" for result in results])
+        fields |= self._fields
+        fields[_QUEUE_OFFSET] = str(results[0].queue_offset)
+        if batch_uniq_id is not None:
+            fields[_BATCH_ID] = batch_uniq_id
+        return request.answer(response_code(status), _REMARKS.get(status), fields=fields)
 
     def _parts(self) -> tuple[bytes, ...]:
         """Cut the answer to a send with easily found values at these; see `wire.fast.layout`."""
@@ -120,7 +122,7 @@ class SendAnswers:
         self, request: Command, code: int, remark: str, batch_uniq_id: str | None = None
     ) -> Command:
         """Return the answer of a send that was not stored."""
-        fields = {"TRACE_ON": "true" if self._trace_on else "false", "MSG_REGION": self._region}
+        fields = dict(self._fields)
         if batch_uniq_id is not None:
-            fields["batchUniqId"] = batch_uniq_id
+            fields[_BATCH_ID] = batch_uniq_id
         return request.answer(code, remark, fields=fields)
