@@ -30,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	    rm -rf $(VENV); echo "$(PYTHON) cannot make virtual environments: install its venv package (python3-venv)" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@echo "compiling the kernels, once"
-	@$(BIN)/python -c 'from orbitmq.format.kernels import compiled; compiled()'
+	@$(BIN)/python -c 'from orbitmq.wire.fast.kernels import compiled; compiled()'
 	@touch $(READY)
 
 # The tests start Spark a hundred times; where Java cannot keep its classes, they take longer.

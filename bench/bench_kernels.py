@@ -16,12 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from orbitmq.format.columns import APPEND, ScanOptions, Stop
+from orbitmq.format.client_batch import ClientMessage, encode_client_batch
+from orbitmq.format.columns import APPEND, ScanOptions, Stop, as_bytes_array
 from orbitmq.format.index_file import key_hash
 from orbitmq.format.kernels import Kernels, compiled, plain
+from orbitmq.format.record import encode_record
+from orbitmq.message import LOOPBACK, AppendRequest
 
 BODY_BYTES = 1024
 QUEUES = 64
+TOPIC = b"Bench00000"
 STORE_MS = 1_700_000_000_000
 SLOTS = 5_000_000
 CHAIN_LOOKUPS = 2000
@@ -31,10 +35,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Messages:
-    """Messages to encode, and the log that they make."""
+    """The same messages as a producer's batch and as a log of several queues."""
 
-    fields: Array
-    payload: Array
+    batch: Array  # a client batch
     log: Array
     count: int
 
@@ -49,25 +52,23 @@ class Figure:
 
 def make_messages(count: int, seed: int = 1) -> Messages:
     bodies = np.random.default_rng(seed).bytes(BODY_BYTES + 64)
-    fields = np.zeros(count, dtype=APPEND)
-    fields["version"] = 1
-    fields["body_length"] = BODY_BYTES
-    fields["queue_id"] = np.arange(count) % 8
-    fields["queue_offset"] = np.arange(count) // QUEUES
-    parts = []
+    batch, log = [], bytearray()
     for index in range(count):
-        topic = b"Bench%05d" % (index % QUEUES // 8)
         properties = (
             b"UNIQ_KEY\x01%032X\x02KEYS\x01key%d\x02WAIT\x01true\x02TAGS\x01Tag%d\x02"
             b"CLUSTER\x01DefaultCluster\x02" % (index, index, index % 4)
         )
-        fields["topic_length"][index] = len(topic)
-        fields["properties_length"][index] = len(properties)
-        parts += [bodies[index % 64 : index % 64 + BODY_BYTES], topic, properties]
-    payload = np.frombuffer(b"".join(parts), dtype=np.uint8)
-    log = np.zeros(len(payload) + 91 * count, dtype=np.uint8)
-    sizes = compiled().encode_records(log, 0, 0, STORE_MS, fields, payload)
-    return Messages(fields, payload, log[: int(sizes.sum())], count)
+        body = bodies[index % 64 : index % 64 + BODY_BYTES]
+        topic = f"Bench{index % QUEUES // 8:05d}"
+        log += encode_record(
+            AppendRequest(topic, index % 8, body, properties),
+            log_offset=len(log),
+            queue_offset=index // QUEUES,
+            store_ms=STORE_MS,
+            store_host=LOOPBACK,
+        )
+        batch.append(ClientMessage(body, properties))
+    return Messages(as_bytes_array(encode_client_batch(batch)), np.frombuffer(log, np.uint8), count)
 
 
 def timed(work: Callable[[], Any], times: int) -> tuple[float, Any]:
@@ -169,15 +170,18 @@ def _bench_chains(
 
 
 def bench_encode(kernels: Kernels, given: Messages, times: int) -> Iterator[Figure]:
+    shared = np.zeros(1, dtype=APPEND)
+    shared["version"] = 1
     out = np.zeros(len(given.log), dtype=np.uint8)
 
     def work() -> Any:
-        return kernels.encode_records(out, 0, 0, STORE_MS, given.fields, given.payload)
+        return kernels.encode_client_batch(out, 0, 0, STORE_MS, shared, TOPIC, given.batch, b"")
 
     seconds, sizes = timed(work, times)
     assert len(sizes) == given.count
-    assert np.array_equal(out, given.log)
-    yield Figure("encode", kernels.name, given.count / seconds, len(out) / seconds / 1e9)
+    assert len(kernels.scan(out, 0, int(sizes.sum()), 0, ScanOptions()).rows) == given.count
+    size = int(sizes.sum())
+    yield Figure("client batch", kernels.name, given.count / seconds, size / seconds / 1e9)
 
 
 def run(records: int, plain_records: int, threads: int, times: int = 3) -> list[Figure]:

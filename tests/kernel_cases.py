@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from golden_stores import rows, unpack
+from orbitmq.format.client_batch import ClientMessage, encode_client_batch
 from orbitmq.format.columns import APPEND, Bytes, ScanOptions, ScanResult, as_bytes_array
-from orbitmq.format.kernels import Kernels, plain
+from orbitmq.format.kernels import Kernels
+from orbitmq.format.record import FIXED_BY_HOSTS, MAGIC_V1, MAGIC_V2, record_parts, record_size
+from orbitmq.message import AppendRequest
 
 MINUTE_MS = 60_000
 _MINUTES = (*range(1, 11), 20, 30, 60, 120)
@@ -68,26 +71,51 @@ def append_rows(*messages: dict[str, Any]) -> np.ndarray[Any, Any]:
     return fields
 
 
-def append_arguments(messages: list[dict[str, Any]]) -> tuple[np.ndarray[Any, Any], Bytes]:
-    """Return APPEND rows and payload of messages: body, topic, properties and any APPEND field."""
-    parts, fields = [], []
-    for message in messages:
-        given = {"body": b"body", "topic": b"Topic", "properties": b""} | message
-        content = [given.pop(name) for name in ("body", "topic", "properties")]
-        parts.extend(content)
-        lengths = zip(("body_length", "topic_length", "properties_length"), content, strict=True)
-        fields.append({name: len(part) for name, part in lengths} | given)
-    return append_rows(*fields), np.frombuffer(bytearray(b"".join(parts)), dtype=np.uint8)
-
-
 def make_log(
     messages: list[dict[str, Any]], *, base_offset: int = 0, store_ms: int = STORE_MS
 ) -> Bytes:
-    """Return the records of messages, one after another."""
-    fields, payload = append_arguments(messages)
-    out = np.zeros(len(payload) + 116 * len(messages), dtype=np.uint8)
-    sizes = plain().encode_records(out, 0, base_offset, store_ms, fields, payload)
-    return out[: int(sizes.sum())]
+    """Return the records of messages, one after another: body, topic, properties and any field."""
+    log = bytearray()
+    for message in messages:
+        log += _record(message, base_offset + len(log), store_ms)
+    return np.frombuffer(log, dtype=np.uint8)
+
+
+def _record(message: dict[str, Any], log_offset: int, store_ms: int) -> bytes:
+    given = {"body": b"body", "topic": b"Topic", "properties": b"", "flag": 0} | message
+    body, topic, raw, flag = (given.pop(name) for name in ("body", "topic", "properties", "flag"))
+    (row,) = append_rows(given)
+    version, sys_flag = int(row["version"]), int(row["sys_flag"])
+    lengths = len(body), len(topic), len(raw)
+    request = AppendRequest(
+        "",
+        int(row["queue_id"]),
+        body,
+        flag=flag,
+        born_ms=int(row["born_ms"]),
+        reconsume_times=int(row["reconsume_times"]),
+        prepared_offset=int(row["prepared_offset"]),
+    )
+    parts = record_parts(
+        request,
+        FIXED_BY_HOSTS[sys_flag >> 4 & 3],
+        record_size(*lengths, sys_flag=sys_flag, version=version),
+        MAGIC_V1 if version == 1 else MAGIC_V2,
+        sys_flag,
+        int(row["queue_offset"]),
+        log_offset,
+        bytes(row["born_host"]),
+        store_ms,
+        bytes(row["store_host"]),
+        len(topic).to_bytes(version, "big") + topic,
+        raw,
+    )
+    return b"".join(parts)
+
+
+def batch_message(body: bytes, raw: bytes = b"", flag: int = 0) -> bytes:
+    """Return one message of a client batch."""
+    return encode_client_batch([ClientMessage(body, raw, flag)])
 
 
 def properties(**values: str) -> bytes:

@@ -21,7 +21,7 @@ from orbitmq.wire.bodies.heartbeat import (
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullHeader
-from orbitmq.wire.headers.send import SendHeader
+from orbitmq.wire.headers.send import LETTERS, SendHeader
 from orbitmq.wire.pull_flags import PullFlag
 
 LOOPBACK = "127.0.0.1"
@@ -109,7 +109,7 @@ class LiveClient:
 
     async def send(self, topic: str, body: bytes, queue_id: int = 0, **given: Any) -> Command:
         header = send_header(topic, queue_id, **given)
-        return await self.ask(RequestCode.SEND_MESSAGE_V2, header.write_letters(), body)
+        return await self.ask(RequestCode.SEND_MESSAGE_V2, letters(header), body)
 
     async def pull(
         self,
@@ -150,6 +150,11 @@ class LiveClient:
         fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
         fields["commitOffset"] = str(offset)
         return await self.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def letters(header: SendHeader) -> dict[str, str]:
+    """Return the fields for codes 310 and 320."""
+    return {LETTERS[name]: text for name, text in header.write().items()}
 
 
 def send_header(topic: str, queue_id: int = 0, **given: Any) -> SendHeader:

@@ -56,10 +56,9 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
         "format/record.py": {"to_request", "decode_blank"},
         "store/log/allocate.py": {"ready_offsets"},
         "wire/bodies/offsets.py": {"DelayOffsets"},
+        "wire/fast/kernels.py": {"twins"},
         "wire/frame.py": {"waiting_bytes"},
         "wire/header.py": {"is_response"},
-        "wire/headers/header.py": {"wire_names"},
-        "wire/headers/send.py": {"write_letters", "SendAnswer"},
     },
 }
 

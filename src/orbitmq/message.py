@@ -18,7 +18,7 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 
 class Property:
-    """Names of properties that the store itself reads or writes."""
+    """Names of properties that store or broker read or write."""
 
     TAGS: Final = "TAGS"
     KEYS: Final = "KEYS"
@@ -31,6 +31,11 @@ class Property:
     INNER_BASE: Final = "INNER_BASE"
     MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
     MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
+    REGION: Final = "MSG_REGION"
+    TRACE_ON: Final = "TRACE_ON"
+    CLUSTER: Final = "CLUSTER"
+    POP_CK: Final = "POP_CK"
+    TRANSACTION: Final = "TRAN_MSG"
     CRC32: Final = "__CRC32#"
     FILLER: Final = "ORBITMQ_FILLER"
     """Marks a record that stands where a damaged one was; our readers skip it."""

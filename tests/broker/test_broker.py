@@ -12,6 +12,7 @@ from golden_stores import settings, unpack
 from live_broker import (
     LOOPBACK,
     LiveClient,
+    letters,
     live_broker,
     live_config,
     records_of,
@@ -341,7 +342,7 @@ def test_one_way_requests_leave_no_answer(tmp_path: Path) -> None:
     async def main() -> None:
         async with live_broker(tmp_path) as broker:
             client = LiveClient(broker.address)
-            header = send_header("Orders").write_letters()
+            header = letters(send_header("Orders"))
             for code, fields in ((310, header), (4711, {}), (15, {})):
                 await client.channels.oneway(broker.address, Command(code, dict(fields), b"x"))
             answer = await client.ask(

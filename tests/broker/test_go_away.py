@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from async_run import until
-from live_broker import LOOPBACK, LiveClient, close_clients, live_broker, run_live, send_header
+from live_broker import (
+    LOOPBACK,
+    LiveClient,
+    close_clients,
+    letters,
+    live_broker,
+    run_live,
+    send_header,
+)
 from orbitmq.broker.broker import LAST_WORDS, Broker
 from orbitmq.client.core.message import Message
 from orbitmq.client.producer.producer import AsyncProducer
@@ -53,7 +61,7 @@ async def begin_stop(broker: Broker) -> "asyncio.Task[None]":
 
 
 def send_command(version: int = UNDERSTOOD_AFTER + 1) -> Command:
-    fields = send_header("T").write_letters()
+    fields = letters(send_header("T"))
     return Command(RequestCode.SEND_MESSAGE_V2, fields, b"x", version=version)
 
 

@@ -5,84 +5,73 @@ import struct
 import numpy as np
 import pytest
 
-from kernel_cases import (
-    STORE_MS,
-    append_arguments,
-    append_rows,
-)
+from kernel_cases import STORE_MS, append_rows, batch_message
 from orbitmq.errors import FormatError
 from orbitmq.format.columns import as_bytes_array
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.record import decode_record
 
 
-def test_records_are_written_one_after_another(kernels: Kernels) -> None:
-    fields, payload = append_arguments(
-        [
-            {"body": b"first", "queue_offset": 1, "flag": 7, "born_ms": 5},
-            {"body": b"", "topic": b"t" * 200, "version": 2, "sys_flag": 0x30},
-        ]
-    )
-    out = np.full(1000, 0xEE, dtype=np.uint8)
-
-    sizes = kernels.encode_records(out, 10, 5000, STORE_MS, fields, payload)
-
-    first = decode_record(out, 10)
-    second = decode_record(out, 10 + int(sizes[0]))
-    assert (first.body, first.topic, first.flag, first.born_ms) == (b"first", "Topic", 7, 5)
-    assert (first.log_offset, second.log_offset) == (5000, 5000 + sizes[0])
-    assert (second.topic, second.body, second.version) == ("t" * 200, b"", 2)
-    assert set(out[:10]) == set(out[10 + sizes.sum() :]) == {0xEE}
+@pytest.mark.parametrize("common", [{"version": 0}, {"version": 3}])
+def test_there_is_no_record_of_another_version(kernels: Kernels, common: dict[str, int]) -> None:
+    with pytest.raises(FormatError):
+        encode_batch(kernels, batch_message(b"x"), **common)
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("topic", "version", "fits"),
     [
-        {"body_length": -1},
-        {"topic_length": -1},
-        {"properties_length": -1},
-        {"body_length": 2**31 - 1},
-        {"body_length": 10_000},
-        {"version": 0},
-        {"version": 3},
+        (b"t" * 127, 1, True),
+        (b"t" * 128, 1, False),
+        (b"t" * 32_767, 2, True),
+        (b"t" * 32_768, 2, False),
     ],
 )
-def test_encode_refuses_impossible_messages_before_it_writes(
-    kernels: Kernels, change: dict[str, int]
+def test_a_topic_has_to_fit_the_version_of_its_record(
+    kernels: Kernels, topic: bytes, version: int, fits: bool
 ) -> None:
-    fields, payload = append_arguments([{}, {}])
-    for name, value in change.items():
-        fields[name][1] = value
-    out = np.zeros(10_000, dtype=np.uint8)
-    with pytest.raises(FormatError):
-        kernels.encode_records(out, 0, 0, 0, fields, payload)
-    assert not out.any()
+    batch, shared = as_bytes_array(batch_message(b"x")), append_rows({"version": version})
+    if fits:
+        out = np.zeros(40_000, dtype=np.uint8)
+        kernels.encode_client_batch(out, 0, 0, 0, shared, topic, batch, b"")
+        assert decode_record(out).topic == topic.decode()
+    else:
+        with pytest.raises(FormatError):
+            kernels.client_batch_sizes(topic, batch, b"", shared)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [{"topic": b"t" * 128}, {"properties": b"p" * 32_768}, {"topic": b"t" * 32_768, "version": 2}],
-)
-def test_encode_refuses_what_the_layout_cannot_hold(kernels: Kernels, message: dict) -> None:
-    fields, payload = append_arguments([message])
-    with pytest.raises(FormatError):
-        kernels.encode_records(np.zeros(70_000, np.uint8), 0, 0, 0, fields, payload)
+@pytest.mark.parametrize("sys_flag", [0x00, 0x10, 0x20, 0x30])
+def test_hosts_are_as_long_as_the_flag_says(kernels: Kernels, sys_flag: int) -> None:
+    shared = append_rows({"sys_flag": sys_flag})
+    hosts = bytes(range(20)), bytes(range(100, 120))
+    shared["born_host"], shared["store_host"] = map(np.void, hosts)
+    out = np.zeros(200, dtype=np.uint8)
+    batch = as_bytes_array(batch_message(b"x"))
+
+    kernels.encode_client_batch(out, 0, 0, 0, shared, b"T", batch, b"")
+
+    record = decode_record(out)
+    assert record.born_host.packed() == hosts[0][: 20 if sys_flag & 0x10 else 8]
+    assert record.store_host.packed() == hosts[1][: 20 if sys_flag & 0x20 else 8]
 
 
 @pytest.mark.parametrize(("room", "position"), [(-1, 0), (0, 1), (0, -1), (10, 10**9)])
 def test_encode_refuses_when_there_is_no_room(kernels: Kernels, room: int, position: int) -> None:
-    fields, payload = append_arguments([{}, {}])
-    needed = 2 * (91 + len(b"bodyTopic"))
+    batch = as_bytes_array(batch_message(b"body") * 2)
+    needed = 2 * (91 + len(b"bodyT"))
     out = np.zeros(needed + room, dtype=np.uint8)
     with pytest.raises(FormatError):
-        kernels.encode_records(out, position, 0, 0, fields, payload)
+        kernels.encode_client_batch(out, position, 0, 0, append_rows({}), b"T", batch, b"")
     assert not out.any()
 
 
-def batch_message(body: bytes, raw: bytes = b"", flag: int = 0) -> bytes:
-    size = 22 + len(body) + len(raw)
-    head = struct.pack(">iiiii", size, 0, 0, flag, len(body))
-    return head + body + struct.pack(">h", len(raw)) + raw
+def test_nothing_is_written_beside_the_records(kernels: Kernels) -> None:
+    batch = as_bytes_array(batch_message(b"one") + batch_message(b"two"))
+    out = np.full(1000, 0xEE, dtype=np.uint8)
+
+    sizes = kernels.encode_client_batch(out, 10, 0, 0, append_rows({}), b"T", batch, b"")
+
+    assert set(out[:10]) == set(out[10 + sizes.sum() :]) == {0xEE}
 
 
 def encode_batch(
@@ -104,7 +93,7 @@ def encode_batch(
 
 def test_a_client_batch_becomes_records_with_following_queue_offsets(kernels: Kernels) -> None:
     batch = batch_message(b"one", b"A\x01b\x02", 5) + batch_message(b"") + batch_message(b"three")
-    records = encode_batch(kernels, batch, queue_offset=40, queue_id=2, flag=9, born_ms=77)
+    records = encode_batch(kernels, batch, queue_offset=40, queue_id=2, born_ms=77)
     assert [record.body for record in records] == [b"one", b"", b"three"]
     assert [record.queue_offset for record in records] == [40, 41, 42]
     assert [record.flag for record in records] == [5, 0, 0]

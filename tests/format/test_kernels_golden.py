@@ -9,6 +9,7 @@ from golden_stores import STORES, row, rows
 from kernel_cases import (
     DELAY_MS,
     append_rows,
+    batch_message,
     golden_files,
     golden_records,
     golden_scans,
@@ -189,15 +190,17 @@ def test_encoding_a_stored_message_again_gives_the_same_bytes(kernels: Kernels, 
     records = golden_records(store)
     for start in range(0, len(records), 50):
         for record, content in records[start : start + 50]:
-            fields, payload = _append_of(record, content, property_crc)
+            shared, batch = _append_of(record, content, property_crc)
             out = np.zeros(len(content), dtype=np.uint8)
-            sizes = kernels.encode_records(
+            sizes = kernels.encode_client_batch(
                 out,
                 0,
                 record["phyOffset"],
                 record["storeTimestamp"],
-                fields,
-                as_bytes_array(payload),
+                shared,
+                record["topic"].encode(),
+                as_bytes_array(batch),
+                b"",
                 property_crc=property_crc,
             )
             assert sizes.tolist() == [len(content)]
@@ -205,29 +208,25 @@ def test_encoding_a_stored_message_again_gives_the_same_bytes(kernels: Kernels, 
 
 
 def _append_of(record: dict, content: bytes, property_crc: bool) -> tuple[np.ndarray, bytes]:
-    topic = record["topic"].encode()
+    """Return what would have to be appended, as a client batch of one message."""
     body_at = 88
     body = content[body_at : body_at + record["bodyLength"]]
     properties = content[len(content) - record["propertiesLength"] :]
-    fields = append_rows(
+    shared = append_rows(
         {
             "queue_offset": record["queueOffset"],
             "born_ms": record["bornTimestamp"],
             "prepared_offset": record["preparedTransactionOffset"],
             "queue_id": record["queueId"],
-            "flag": record["flag"],
             "sys_flag": record["sysFlag"],
             "reconsume_times": record["reconsumeTimes"],
-            "body_length": len(body),
-            "topic_length": len(topic),
-            "properties_length": len(properties),
             "version": 2 if record["magic"] == "daa320ab" else 1,
             "born_host": _packed(record["bornHost"]),
             "store_host": _packed(record["storeHost"]),
         }
     )
     kept = properties[:-20] if property_crc else properties
-    return fields, body + topic + kept
+    return shared, batch_message(body, kept, record["flag"])
 
 
 def _packed(address: str) -> np.void:

@@ -15,7 +15,6 @@ from conf_store import ConfStore, request_of
 from message_replay import MessageWorld, send_command
 from orbitmq.files.disk import Disk, FilePath
 from orbitmq.format.client_batch import ClientMessage, encode_client_batch
-from orbitmq.format.kernels import compiled
 from orbitmq.format.record import BLANK, BLANK_MAGIC, Record, decode_record
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, QueueType, SysFlag
 from orbitmq.store.store import MessageStore
@@ -23,6 +22,7 @@ from orbitmq.testing.builders import HOST_V4, make_request
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.units import GiB, MiB
 from orbitmq.wire.command import encode_command
+from orbitmq.wire.fast import kernels as send_kernels
 
 SECONDS_MAX = 60
 
@@ -224,7 +224,7 @@ def test_no_way_of_appending_stores_a_time_before_the_last_one(tmp_path, way):
 @pytest.mark.feature("F9")
 def test_sends_that_go_by_kernels_store_no_time_before_the_last_one_either(tmp_path):
     with MessageWorld(tmp_path) as world:
-        world.store._parts.kernels = compiled()
+        world.sends.fast_way.use(send_kernels.compiled())
         client, frame = world.connect(), encode_command(send_command())
         world.tell(client, send_command())  # from now on its topic is known
         now_ms = world.clock.now_ms()

@@ -169,19 +169,15 @@ APPEND: Final = np.dtype(
         ("born_ms", "i8"),
         ("prepared_offset", "i8"),
         ("queue_id", "i4"),
-        ("flag", "i4"),
         ("sys_flag", "i4"),  # host bits already set
         ("reconsume_times", "i4"),
-        ("body_length", "i4"),
-        ("topic_length", "i4"),
-        ("properties_length", "i4"),
         ("version", "i4"),  # 1 or 2
         ("born_host", "V20"),  # packed host: 8 or 20 bytes used, by sys_flag
         ("store_host", "V20"),
     ],
     align=True,
 )
-"""One message to encode; its body, topic and properties lie one after another in the payload."""
+"""What the records of a client batch have in common."""
 
 
 def as_bytes_array(buffer: Any) -> Bytes:

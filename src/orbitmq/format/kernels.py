@@ -6,7 +6,7 @@ to a kernel yields a result or a FormatError; no length is used before it is che
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from orbitmq.format.columns import (
     ScanOptions,
     ScanResult,
 )
-
-if TYPE_CHECKING:
-    from orbitmq.format.compiled.sends import SendRun
 
 
 class QueueTable(Protocol):
@@ -44,7 +41,6 @@ class Kernels(Protocol):
     """One set of hot loops."""
 
     name: str  # "plain" or "compiled"
-    sends: "type[SendRun] | None"  # None: a send is decoded and appended as one command
 
     def crc32(self, buffer: Bytes) -> int:
         """Return the masked CRC-32 (31 bits) that records carry."""
@@ -126,23 +122,6 @@ class Kernels(Protocol):
         """Return of each row whether its body has the checksum that its record names.
 
         As in `scan`, an empty body always matches.
-        """
-
-    def encode_records(
-        self,
-        out: Bytes,
-        position: int,
-        log_offset: int,
-        store_ms: int,
-        fields: npt.NDArray[np.void],
-        payload: Bytes,
-        *,
-        property_crc: bool = False,
-    ) -> Ints:
-        """Write one record per APPEND row at `position` and on; return their sizes.
-
-        With `property_crc` each properties_length includes the 20 reserved bytes, which are not in
-        the payload. Raises FormatError before the first byte is written if they do not fit.
         """
 
     def encode_client_batch(

@@ -26,18 +26,21 @@ def encode_properties(properties: Mapping[str, str], *, as_java: bool = False) -
     With `as_java` the names come in the order in which a Java broker would write them.
     """
     names = java_order(properties) if as_java else properties
-    pieces = [_encode_piece(name, properties[name]) for name in names]
-    return "".join(pieces).encode(
-        "utf-8", "replace"
-    )  # Java too writes '?' for half a surrogate pair
+    text = "".join([f"{n}{NAME_SEPARATOR}{properties[n]}{PROPERTY_SEPARATOR}" for n in names])
+    count = len(properties)
+    # Searched as a whole, for every message comes here; a value may hold 0x01.
+    separators = text.count(PROPERTY_SEPARATOR), text.count(NAME_SEPARATOR)
+    if separators != (count, count) or "" in properties:
+        _require_pieces(properties)
+    return text.encode("utf-8", "replace")  # Java too writes '?' for half a surrogate pair
 
 
-def _encode_piece(name: str, value: str) -> str:
-    if not name or NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
-        raise FormatError(f"property name {name!r} is empty or holds a separator")
-    if PROPERTY_SEPARATOR in value:
-        raise FormatError(f"value of property {name!r} holds the separator 0x02")
-    return f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
+def _require_pieces(properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
+        if not name or NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
+            raise FormatError(f"property name {name!r} is empty or holds a separator")
+        if PROPERTY_SEPARATOR in value:
+            raise FormatError(f"value of property {name!r} holds the separator 0x02")
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:

@@ -48,7 +48,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orbitmq.errors import FormatError
-from orbitmq.format.crc import masked_crc32
+from orbitmq.format.crc import CRC_MASK, crc32, masked_crc32
 from orbitmq.format.message_id import encode_offset_id
 from orbitmq.format.properties import decode_properties, find_property
 from orbitmq.format.property_crc import (
@@ -321,31 +321,68 @@ def encode_record(
     lengths = len(request.body), len(topic), len(properties) + tail_bytes
     if lengths[2] > PROPERTIES_BYTES_MAX:
         raise FormatError(f"properties of {lengths[2]} bytes, limit {PROPERTIES_BYTES_MAX}")
+    magic = MAGIC_V2 if version == 2 else MAGIC_V1
     try:
-        fixed = FIXED_BY_HOSTS[sys_flag >> 4 & 3].pack(
+        parts = record_parts(
+            request,
+            FIXED_BY_HOSTS[sys_flag >> 4 & 3],
             record_size(*lengths, sys_flag=sys_flag, version=version),
-            MAGIC_V2 if version == 2 else MAGIC_V1,
-            masked_crc32(request.body),
-            request.queue_id,
-            request.flag,
+            magic,
+            sys_flag,
             queue_offset,
             log_offset,
-            sys_flag,
-            request.born_ms,
             hosts[0].packed(),
             store_ms,
             hosts[1].packed(),
-            request.reconsume_times,
-            request.prepared_offset,
-            lengths[0],
+            _TOPIC_LENGTH[magic].pack(lengths[1]) + topic,
+            properties,
+            tail_bytes,
         )
-        topic_length = _TOPIC_LENGTH[MAGIC_V2 if version == 2 else MAGIC_V1].pack(lengths[1])
     except (struct.error, OverflowError) as exc:
         raise FormatError(f"a value does not fit a record: {exc}") from exc
-    properties_length = _PROPERTIES_LENGTH.pack(lengths[2])
-    parts = fixed, request.body, topic_length, topic, properties_length, properties
     record = b"".join(parts)
     return record + crc_tail(masked_crc32(record)) if property_crc else record
+
+
+def record_parts(
+    message: AppendRequest,
+    fixed: struct.Struct,
+    size: int,
+    magic: int,
+    sys_flag: int,
+    queue_offset: int,
+    log_offset: int,
+    born_host: bytes,
+    store_ms: int,
+    store_host: bytes,
+    topic: bytes,
+    properties: bytes,
+    reserved: int = 0,
+) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    """Return the pieces of a record, to be joined: whoever writes one in Python uses this.
+
+    Hosts are packed, the topic has its length before it, and `reserved` bytes will follow the
+    properties. The caller knows that the properties fit; struct.error: a number does not.
+    """
+    body = message.body
+    head = fixed.pack(
+        size,
+        magic,
+        crc32(body) & CRC_MASK,
+        message.queue_id,
+        message.flag,
+        queue_offset,
+        log_offset,
+        sys_flag,
+        message.born_ms,
+        born_host,
+        store_ms,
+        store_host,
+        message.reconsume_times,
+        message.prepared_offset,
+        len(body),
+    )
+    return head, body, topic, (len(properties) + reserved).to_bytes(2, "big"), properties
 
 
 def with_host_bits(sys_flag: int, born_host: Host, store_host: Host) -> int:

@@ -50,6 +50,9 @@ class _Written(msgspec.Struct, gc=False):
     version: int
 
 
+MEMBERS: Final = _Written.__struct_fields__
+"""The names of all members, in the order in which they are written."""
+
 _strict: Final = msgspec.json.Decoder(ReadCommand).decode
 _loose: Final = msgspec.json.Decoder(_Loose).decode
 _encode: Final = msgspec.json.Encoder().encode

@@ -1,4 +1,4 @@
-"""Segments made ahead of the appender."""
+"""Segments that are preallocated for the appender."""
 
 import errno
 

@@ -1,72 +1,40 @@
 """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
 
-The sends of one read are appended together, on the shortest of three ways that does for them:
+The sends of one read are appended together, on one of two ways (docs/adr/0010):
 
-`take` | frames in, records and answers out, by kernels: ordinary messages of known topics, JSON
-short  | the topic is known, the properties ask for nothing, the answer is a prepared text
-long   | everything else goes through `SendRules`
+`take`        | frames in, records and answers out, by kernels: ordinary messages of known topics, JSON
+`handle_many` | the general way: decoded commands through `SendRules`, whatever they are
 
 They are appended in the order in which they came, whichever way they go.
 """
 
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.router import RequestHandler, failure_answer
 from orbitmq.broker.sends.answers import SendAnswers, refusal_remark, response_code
+from orbitmq.broker.sends.fast_way import FastWay
 from orbitmq.broker.sends.flush_wait import FlushWait
-from orbitmq.broker.sends.rules import (
-    ACTED_ON,
-    CLEANUP_POLICY,
-    COMPACTION,
-    MULTI_TAG,
-    PreparedSend,
-    SendRules,
-)
+from orbitmq.broker.sends.rules import PreparedSend, SendRules
 from orbitmq.errors import StoreError
-from orbitmq.format.properties import decode_properties, find_property
-from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property, QueueType
+from orbitmq.format.properties import find_property
+from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import ONEWAY_FLAG, Encoding, encode_command
+from orbitmq.wire.command import ONEWAY_FLAG
 
 if TYPE_CHECKING:
     from orbitmq.broker.context import BrokerContext
-    from orbitmq.format.compiled.sends import SendRun
     from orbitmq.net.connection import Connection
-    from orbitmq.wire.bodies.topic_config import TopicConfig
     from orbitmq.wire.command import Command
 
 logger = logging.getLogger(__name__)
 
-# topic, queue id, sys flag, born time, flag, properties, reconsume times, batch; then what is only checked
-_NAMES: Final = (
-    "topic",
-    "queueId",
-    "sysFlag",
-    "bornTimestamp",
-    "flag",
-    "properties",
-    "reconsumeTimes",
-    "batch",
-    "defaultTopicQueueNums",
-    "maxReconsumeTimes",
-)
-_LETTERS: Final = ("b", "e", "f", "g", "h", "i", "j", "m", "d", "l")
-_SEND_V1: Final = RequestCode.SEND_MESSAGE
-
-_WAIT: Final = b"WAIT\x01"
-_TRANSACTION_BITS: Final = 0xC
-_NUMBERS: Final = re.compile("[0-9]{1,18}(?:,[0-9]{1,9}){6}")
-_NO_BATCH: Final = (None, "false")
-_TOPICS_MAX: Final = 100_000  # remembered ones; forgotten when there are more
-_NO_FIELDS: Final[dict[str, str]] = {}
+_WAIT: Final = f"{Property.WAIT}\x01".encode()
 _PUT_OK: Final = AppendStatus.PUT_OK
 
-_Asked = tuple["Command", int, str]
-"""A request, the queue id that its answer names, and the message's unique key."""
+_Asked = tuple["Command", PreparedSend]
 
 
 class SendProcessor:
@@ -74,17 +42,13 @@ class SendProcessor:
 
     def __init__(self, context: "BrokerContext") -> None:
         self._context, self._config, self._store = context, context.config, context.store
-        self._topics = context.topics
         self._rules = SendRules(context)
         self.flush_wait = FlushWait(context)
         self._sync = context.store.config.sync_flush
         self._body_max = context.store.config.message_bytes_max
-        # Topics whose messages may take the short way: config and number of queues.
-        self._plain: dict[str, tuple[TopicConfig, int]] = {}
         self._settings: tuple[object, ...] = ()
         self._answers: SendAnswers
-        self._suffix = ""
-        self._run: SendRun | None = None
+        self.fast_way = FastWay(context, self.flush_wait)
         self._use_settings()
 
     def handlers(self) -> Mapping[int, RequestHandler]:
@@ -101,177 +65,40 @@ class SendProcessor:
     def handle_many(self, connection: "Connection", requests: Sequence["Command"]) -> None:
         """Append all, in this order, and answer each, now or when it is on disk."""
         self._use_settings()
-        topics, plain, suffix = self._topics.get, self._plain, self._suffix
-        born_host = connection.peer_host
-        appends: list[AppendRequest] = []
         asked: list[_Asked] = []
-        short_way = self._config.writable and not self._config.accept_sends_from_ms
         for request in requests:
-            fields = request.fields or _NO_FIELDS
-            names = _NAMES if request.code == _SEND_V1 else _LETTERS
-            n_topic, n_queue, n_sys_flag, n_born, n_flag, n_properties, n_times, *n_rest = names
-            n_batch, n_count, n_limit = n_rest
-            try:
-                topic = fields[n_topic]
-                properties = fields[n_properties]
-                queue_word, born_word = fields[n_queue], fields[n_born]
-                flag_word, sys_word = fields[n_flag], fields[n_sys_flag]
-                times_word = fields.get(n_times, "0")
-                queue_id, born_ms = int(queue_word), int(born_word)
-                # Nearly always zero, and comparing is cheaper than converting.
-                sys_flag = 0 if sys_word == "0" else int(sys_word)
-                flag = 0 if flag_word == "0" else int(flag_word)
-                times = 0 if times_word == "0" else int(times_word)
-                config, queue_count = plain[topic]
-            except (KeyError, ValueError):
-                short = False
-            else:
-                found = decode_properties(properties.encode("utf-8", "replace"))
-                key = found.get(Property.UNIQ_KEY, "")
-                counts = fields.get(n_count, "0"), fields.get(n_limit, "0")
-                words = ",".join((born_word, queue_word, sys_word, flag_word, times_word, *counts))
-                short = (
-                    short_way
-                    and config is topics(topic)
-                    and 0 <= queue_id < queue_count
-                    and _NUMBERS.fullmatch(words) is not None
-                    and key != ""
-                    # RocketMQ writes them anew: without doubles and without what has no value.
-                    and len(found) == properties.count("\x02")
-                    and properties[-1] == "\x02"
-                    and found.keys().isdisjoint(ACTED_ON)
-                    and fields.get(n_batch) in _NO_BATCH
-                    and not sys_flag & _TRANSACTION_BITS
-                    and len(request.body) > 0
-                )
-            if not short:
-                self._long_way(connection, request, appends, asked)
+            prepared = self._prepared(connection, request)
+            if prepared is None:
                 continue
-            text = (properties + suffix).encode("utf-8", "replace")
-            appends.append(
-                AppendRequest(
-                    topic,
-                    queue_id,
-                    request.body,
-                    text,
-                    flag,
-                    sys_flag,
-                    born_ms,
-                    born_host,
-                    None,
-                    times,
-                )
-            )
-            asked.append((request, queue_id, key))
-        if appends:
-            self._append(connection, appends, asked)
-
-    # --- the way of the kernels ---
+            if not prepared.is_batch:
+                asked.append((request, prepared))
+                continue
+            # What came before it is appended before it.
+            if asked:
+                self._append(connection, asked)
+                asked = []
+            self._append_batch(connection, request, prepared)
+        if asked:
+            self._append(connection, asked)
 
     def take(self, connection: "Connection", data: bytes) -> int:
         """Append and answer the ordinary sends that these bytes begin with; return their length."""
         self._use_settings()
-        run = self._run or self._make_run()
-        if run is None or not self._config.writable or self._config.accept_sends_from_ms:
-            return 0
-        taken = 0
-        while taken < len(data) and run.find(data, taken) and self._may_take(run):
-            host = connection.peer_host
-            if not self._store.append_sends_nowait(run, host, flush=not self._sync):
-                break
-            taken = run.end
-            for queue in run.queues:
-                self._context.statistics.on_put(queue.topic, queue.messages, queue.record_bytes)
-            connection.encoding = Encoding.JSON
-            connection.language, connection.version = run.language, run.version
-            self._answer_run(connection, run.answers())
-        run.release()
-        return taken
+        return self.fast_way.take(connection, data)
 
-    def _make_run(self) -> "SendRun | None":
-        sends = self._store.kernels.sends
-        if sends is None:
-            return None
-        limit = self._config.net.frame_bytes_max
-        self._run = sends(frame_bytes_max=limit, body_bytes_max=self._body_max)
-        self._run.use_texts(self._suffix.encode(), self._answers.parts)
-        return self._run
-
-    def _may_take(self, run: "SendRun") -> bool:
-        """Tell whether the topics and queues of a run are known, and nothing about them is special."""
-        for queue in run.queues:
-            known = self._plain.get(queue.topic)
-            if (
-                known is None
-                or known[0] is not self._topics.get(queue.topic)
-                or queue.queue_id >= known[1]
-            ):
-                return False
-        return True
-
-    def _answer_run(self, connection: "Connection", answers: bytes) -> None:
-        if not self._sync:
-            if answers:
-                connection.send_frame(answers)
-            return
-
-        def done(status: AppendStatus) -> None:
-            if status is _PUT_OK:
-                connection.send_frame(answers)
-                return
-            for command in self._answers.told(answers, status):
-                connection.send(command)
-
-        if answers:
-            self.flush_wait.add(self._store.max_log_offset, done)
-        self.flush_wait.sync_soon()
-
-    # --- the long way ---
-
-    def _long_way(
-        self,
-        connection: "Connection",
-        request: "Command",
-        appends: list[AppendRequest],
-        asked: list[_Asked],
-    ) -> None:
+    def _prepared(self, connection: "Connection", request: "Command") -> PreparedSend | None:
+        """Return what a send asks for; None: it was refused, and told so."""
         try:
             prepared = self._rules.prepare(connection, request)
         except Refusal as refusal:
             answer = self._answers.refused(request, refusal.code, refusal.remark)
-            self._answer(connection, request, answer)
-            return
         except Exception as error:
-            self._answer(connection, request, failure_answer(connection, request, error))
-            return
-        if prepared.is_batch:
-            # What came before it is appended before it.
-            if appends:
-                self._append(connection, appends, asked)
-                appends.clear()
-                asked.clear()
-            self._append_batch(connection, request, prepared)
-            self._remember(prepared.append.topic)
-            return
-        appends.append(prepared.append)
-        asked.append((request, prepared.queue_id, prepared.unique_key or ""))
-        self._remember(prepared.append.topic)
-
-    def _remember(self, topic: str) -> None:
-        """Let the next message of this topic take the short way, if it may."""
-        config = self._topics.get(topic)
-        if (
-            config is None
-            or not config.is_writable
-            or topic.startswith("%")
-            or config.topic_filter_type == MULTI_TAG
-            or config.attributes.get(CLEANUP_POLICY) == COMPACTION
-            or self._topics.queue_type(topic) is QueueType.BATCH
-        ):
-            return
-        if len(self._plain) >= _TOPICS_MAX:
-            self._plain.clear()
-        self._plain[topic] = config, max(config.read_queue_nums, config.write_queue_nums)
+            answer = failure_answer(connection, request, error)
+        else:
+            self.fast_way.remember(prepared.append.topic)
+            return prepared
+        self._answer(connection, request, answer)
+        return None
 
     def _use_settings(self) -> None:
         """Have new texts made when settings that stand in them have changed."""
@@ -279,18 +106,14 @@ class SendProcessor:
         settings = config.region, config.trace_on, config.cluster, config.store.message_bytes_max
         if settings != self._settings:
             self._settings = settings
-            if config.store.message_bytes_max != self._body_max:
-                self._body_max, self._run = config.store.message_bytes_max, None  # made anew
+            self._body_max = config.store.message_bytes_max
             self._answers = SendAnswers(config, self._context.store_host)
-            self._suffix = self._rules.suffix()
-            if self._run is not None:
-                self._run.use_texts(self._suffix.encode(), self._answers.parts)
+            self.fast_way.use_texts(self._rules.use_settings(), self._answers)
 
     # --- appending and answering ---
 
-    def _append(
-        self, connection: "Connection", appends: list[AppendRequest], asked: list[_Asked]
-    ) -> None:
+    def _append(self, connection: "Connection", asked: list[_Asked]) -> None:
+        appends = [prepared.append for _, prepared in asked]
         try:
             if len(appends) == 1:
                 results = [self._store.append_nowait(appends[0], flush=not self._sync)]
@@ -300,50 +123,40 @@ class SendProcessor:
             results = [_unavailable(error)] * len(appends)
         self._count(appends, results)
         if self._sync:
-            self._answer_synced(connection, appends, asked, results)
+            self._answer_synced(connection, asked, results)
             self.flush_wait.sync_soon()
             return
-        stored, send_frame = self._answers.stored_frame, connection.send_frame
-        for (request, queue_id, key), result in zip(asked, results, strict=True):
-            if request.flag & ONEWAY_FLAG:
-                continue
-            if result[0] is _PUT_OK and key.isalnum() and key.isascii():
-                send_frame(stored(request, queue_id, key, result[1], result[3]))
-            else:
-                send_frame(self._frame(request, queue_id, key, result))
+        for one, result in zip(asked, results, strict=True):
+            self._answer_one(connection, one, result)
 
-    def _frame(self, request: "Command", queue_id: int, key: str, result: AppendResult) -> bytes:
-        """Return the whole answer to a send that was appended, or refused by the store."""
-        if result.status is _PUT_OK and key.isalnum() and key.isascii():
-            return self._answers.stored_frame(
-                request, queue_id, key, result.log_offset, result.queue_offset
-            )
-        return encode_command(self._command(request, queue_id, key, [result]))
+    def _answer_one(self, connection: "Connection", one: _Asked, result: AppendResult) -> None:
+        request, prepared = one
+        if not request.flag & ONEWAY_FLAG:
+            connection.send(self._command(request, prepared, [result]))
 
     def _command(
-        self, request: "Command", queue_id: int, key: str | None, results: list[AppendResult]
+        self, request: "Command", prepared: PreparedSend, results: list[AppendResult]
     ) -> "Command":
-        status = results[0].status
+        """Return the answer to a send that was appended, or refused by the store."""
+        status, key = results[0].status, prepared.unique_key
+        # Without it the Java client takes each message's own id for stored.
+        batch_id = key if prepared.inner_count else None
         if status.stored:
-            return self._answers.stored(request, status, queue_id, key, results)
+            return self._answers.stored(request, prepared.queue_id, key, results, batch_id)
         remark = refusal_remark(results[0], self._body_max)
-        return self._answers.refused(request, response_code(status), remark)
+        return self._answers.refused(request, response_code(status), remark, batch_id)
 
     def _answer_synced(
-        self,
-        connection: "Connection",
-        appends: list[AppendRequest],
-        asked: list[_Asked],
-        results: list[AppendResult],
+        self, connection: "Connection", asked: list[_Asked], results: list[AppendResult]
     ) -> None:
         """Answer when all of these are on disk; what was refused or does not wait, now."""
         waiting: list[tuple[_Asked, AppendResult]] = []
         end_offset = 0
-        for append, one, result in zip(appends, asked, results, strict=True):
+        for one, result in zip(asked, results, strict=True):
             if one[0].flag & ONEWAY_FLAG:
                 continue
-            if result.status is not _PUT_OK or not _waits(append.properties):
-                connection.send_frame(self._frame(*one, result))
+            if result.status is not _PUT_OK or not _waits(one[1].append.properties):
+                self._answer_one(connection, one, result)
             else:
                 waiting.append((one, result))
                 end_offset = result.log_offset + result.size
@@ -352,7 +165,7 @@ class SendProcessor:
 
         def done(status: AppendStatus) -> None:
             for asked_one, result in waiting:
-                connection.send_frame(self._frame(*asked_one, result._replace(status=status)))
+                self._answer_one(connection, asked_one, result._replace(status=status))
 
         self.flush_wait.add(end_offset, done)
 
@@ -372,12 +185,8 @@ class SendProcessor:
             self._context.statistics.on_put(append.topic, inner_count or len(results), size)
 
         def done(status: AppendStatus) -> None:
-            told = [result._replace(status=status) for result in results]
-            command = self._command(request, prepared.queue_id, prepared.unique_key, told)
-            if inner_count:
-                # Without it the Java client takes each message's own id for stored.
-                (command.fields or {})["batchUniqId"] = prepared.unique_key or ""
-            self._answer(connection, request, command)
+            synced = [result._replace(status=status) for result in results]
+            self._answer(connection, request, self._command(request, prepared, synced))
 
         if self._sync:
             self.flush_wait.sync_soon()

@@ -1,14 +1,15 @@
-"""Answers to sends: the one that nearly all get, made from a prepared text, and the refusals."""
+"""Answers to sends: where a message went, or why it was refused."""
 
-import json
 import struct
 from typing import TYPE_CHECKING, Final
 
 from orbitmq.message import AppendResult, AppendStatus
-from orbitmq.wire.codes import VERSION, Language, ResponseCode
-from orbitmq.wire.command import PREFIX, RESPONSE_FLAG, Command, Encoding
+from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import OPAQUE_MAX, Command
 from orbitmq.wire.frame import FrameDecoder
-from orbitmq.wire.header_binary import FIXED
+from orbitmq.wire.header_json import encode_header
+from orbitmq.wire.headers.header import wire_names
+from orbitmq.wire.headers.send import SendAnswer
 
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
@@ -18,8 +19,8 @@ FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furt
 """The end of some of RocketMQ's remarks."""
 
 _PORT: Final = struct.Struct(">i")
-_LENGTH: Final = struct.Struct(">i")
-_BINARY_MARK: Final = Encoding.BINARY << 24
+# In the order in which RocketMQ writes them.
+_QUEUE_ID, _KEY, _ID, _TRACE_ON, _REGION, _QUEUE_OFFSET, _BATCH_ID, _ = wire_names(SendAnswer)
 
 _CODES: Final = {
     AppendStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -72,105 +73,44 @@ class SendAnswers:
 
     def __init__(self, config: "BrokerConfig", store_host: "Host") -> None:
         self._id_start = (store_host.address + _PORT.pack(store_host.port)).hex().upper()
-        self.fields = {
-            "TRACE_ON": "true" if config.trace_on else "false",
-            "MSG_REGION": config.region,
-        }
-        """What stands in every answer, refusals too."""
-        self.parts = self._json_parts()
-        """What stands between the values of the JSON answer to a send that was stored."""
-        self._text = self._json_text()
-        self._binary_start, self._binary_fixed = self._binary_parts()
-
-    def offset_id(self, log_offset: int) -> str:
-        return f"{self._id_start}{log_offset:016X}"
-
-    def _json_text(self) -> str:
-        """Return the answer as a text to be filled in."""
-        before_queue_id, before_key, before_id, id_start, before_offset, before_opaque, last = (
-            part.decode().replace("%", "%%") for part in self.parts
-        )
-        return (
-            f"{before_queue_id}%d{before_key}%s{before_id}{id_start}%016X"
-            f"{before_offset}%d{before_opaque}%d{last}"
-        )
-
-    def _json_parts(self) -> tuple[bytes, ...]:
-        trace_on, region = (json.dumps(text) for text in self.fields.values())
-        parts = (
-            '{"code":0,"extFields":{"queueId":"',
-            '","transactionId":"',
-            '","msgId":"',
-            self._id_start,
-            f'","TRACE_ON":{trace_on},"MSG_REGION":{region},"queueOffset":"',
-            '"},"flag":1,"language":"JAVA","opaque":',
-            f',"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}',
-        )
-        return tuple(part.encode() for part in parts)
-
-    def _binary_parts(self) -> tuple[bytes, int]:
-        """Return the fields that are the same in all answers, the last one open at its end."""
-        start = b"".join(_pair(name.encode(), text.encode()) for name, text in self.fields.items())
-        id_bytes = len(self._id_start) + 16
-        start += b"\x00\x05msgId" + _LENGTH.pack(id_bytes) + self._id_start.encode()
-        return start, FIXED.size + 4 + 4
-
-    def stored_frame(
-        self, request: Command, queue_id: int, unique_key: str, log_offset: int, queue_offset: int
-    ) -> bytes:
-        """Return the frame that tells where a message went. The unique key needs no escaping."""
-        if request.encoding is not Encoding.JSON:
-            return self._binary_frame(
-                request.opaque, queue_id, unique_key, log_offset, queue_offset
-            )
-        header = (
-            self._text % (queue_id, unique_key, log_offset, queue_offset, request.opaque)
-        ).encode()
-        size = len(header)
-        return PREFIX.pack(size + 4, size) + header
-
-    def _binary_frame(
-        self, opaque: int, queue_id: int, unique_key: str, log_offset: int, queue_offset: int
-    ) -> bytes:
-        pairs = b"".join(
-            (
-                self._binary_start,
-                b"%016X" % log_offset,
-                _pair(b"queueId", b"%d" % queue_id),
-                _pair(b"queueOffset", b"%d" % queue_offset),
-                _pair(b"transactionId", unique_key.encode()),
-            )
-        )
-        size = self._binary_fixed + len(pairs)
-        fixed = FIXED.pack(0, Language.JAVA, VERSION, opaque, RESPONSE_FLAG)
-        return b"".join(
-            (
-                PREFIX.pack(size + 4, _BINARY_MARK | size),
-                fixed,
-                b"\x00\x00\x00\x00",  # no remark
-                _LENGTH.pack(len(pairs)),
-                pairs,
-            )
-        )
+        self._fields = {_TRACE_ON: "true" if config.trace_on else "false", _REGION: config.region}
+        self.parts = self._parts()
+        """What stands between the values of the JSON answer to a send that was stored, for kernels."""
 
     def stored(
         self,
         request: Command,
-        status: AppendStatus,
         queue_id: int,
         unique_key: str | None,
         results: list[AppendResult],
+        batch_uniq_id: str | None = None,
     ) -> Command:
-        """Return the answer of a send that was stored, of any kind; a batch has several results."""
-        fields = {"queueId": str(queue_id)}
+        """Return the answer to a send that was stored; a batch of several records has several results."""
+        status = results[0].status
+        fields = {_QUEUE_ID: str(queue_id)}
         if unique_key:
-            fields["transactionId"] = unique_key
-        fields["msgId"] = ",".join(self.offset_id(result.log_offset) for result in results)
-        fields |= self.fields
-        fields["queueOffset"] = str(results[0].queue_offset)
+            fields[_KEY] = unique_key
+        fields[_ID] = ",".join([f"{self._id_start}{result.log_offset:016X}" for result in results])
+        fields |= self._fields
+        fields[_QUEUE_OFFSET] = str(results[0].queue_offset)
+        if batch_uniq_id is not None:
+            fields[_BATCH_ID] = batch_uniq_id
         return request.answer(response_code(status), _REMARKS.get(status), fields=fields)
 
-    def told(self, answers: bytes, status: AppendStatus) -> list[Command]:
+    def _parts(self) -> tuple[bytes, ...]:
+        """Cut the answer to a send with easily found values at these; see `wire.fast.layout`."""
+        number, offset, key = OPAQUE_MAX - 1, 2**63 - 1, "K" * 40
+        asked = Command(RequestCode.SEND_MESSAGE_V2, opaque=OPAQUE_MAX)
+        result = AppendResult(AppendStatus.PUT_OK, log_offset=offset, queue_offset=offset - 1)
+        left = encode_header(self.stored(asked, number, key, [result])).decode()
+        parts = []
+        for value in (number, key, self._id_start, f"{offset:016X}", offset - 1, OPAQUE_MAX):
+            part, _, left = left.partition(str(value))
+            parts.append(part)
+        parts[3] = self._id_start  # nothing stands between it and the offset
+        return tuple(part.encode() for part in (*parts, left))
+
+    def with_status(self, answers: bytes, status: AppendStatus) -> list[Command]:
         """Return the answers to sends that were stored, with what the disk made of it."""
         commands = []
         for answer in FrameDecoder().receive(answers):
@@ -178,10 +118,11 @@ class SendAnswers:
             commands.append(answer)
         return commands
 
-    def refused(self, request: Command, code: int, remark: str) -> Command:
+    def refused(
+        self, request: Command, code: int, remark: str, batch_uniq_id: str | None = None
+    ) -> Command:
         """Return the answer of a send that was not stored."""
-        return request.answer(code, remark, fields=dict(self.fields))
-
-
-def _pair(name: bytes, value: bytes) -> bytes:
-    return b"".join((len(name).to_bytes(2, "big"), name, _LENGTH.pack(len(value)), value))
+        fields = dict(self._fields)
+        if batch_uniq_id is not None:
+            fields[_BATCH_ID] = batch_uniq_id
+        return request.answer(code, remark, fields=fields)

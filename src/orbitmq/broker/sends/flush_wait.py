@@ -1,9 +1,9 @@
 """Answers that wait until what they speak of is on disk (flushDiskType=SYNC_FLUSH).
 
 All sends of one turn of the event loop share one sync, and then everybody whose bytes are covered is
-answered, in the order in which they were appended. A quick disk is synced by the loop itself: to hand
-over to a thread and back costs more than such a sync. As soon as one takes long, the store's flush
-thread does it for a while, so that a slow disk does not keep the loop from everything else.
+answered, in the order in which they were appended. The loop itself calls fsync while that is quick: to
+hand over to a thread and back costs more. A slow disk (by the average fsync latency) is left to the
+store's flush thread for a while, so that it does not keep the loop from everything else.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SYNC_MS_MAX: Final = 2.0
-"""A disk whose syncs take longer on average is not quick; a single one of 20 ms is enough for that."""
-HANDED_OVER_MS: Final = 1 * SECOND_MS
-"""So long the flush thread does the syncs of a disk that is not quick, until it is tried again."""
-_NEWEST_SHARE: Final = 0.1  # of the last sync in the average
+FSYNC_MS_MAX: Final = 2.0
+"""A disk with a longer average fsync latency is slow; a single one of 20 ms is enough for that."""
+SLOW_DISK_MS: Final = 1 * SECOND_MS
+"""So long the flush thread syncs a slow disk, until the loop tries again."""
+_ALPHA: Final = 0.1  # share of the last fsync in the average (EWMA)
 
 Done = Callable[[AppendStatus], None]
 """Called once with PUT_OK, or with FLUSH_DISK_TIMEOUT where the disk did not sync in time, or failed."""
@@ -45,9 +45,9 @@ class FlushWait:
         # Both log offsets and deadlines rise from the first to the last.
         self._waiting: deque[_Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._told = False
+        self._woken = False  # `look` is called soon
         self._asked = False  # `_sync` is called in this turn of the loop
-        self._sync_ms = 0.0  # average
+        self._fsync_ms = 0.0  # average latency
         self._slow_until_ms = 0.0
         context.store.on_flushed(self._on_flushed)
         context.pending.append(lambda: self.count)
@@ -79,36 +79,35 @@ class FlushWait:
 
     def _sync(self) -> None:
         self._asked = False
-        self._told = True  # by the line below, which needs no turn of the loop
+        self._woken = True  # by the line below, which needs no turn of the loop
         started_ms = self._clock.monotonic_ms()
         try:
             self._store.flush_log()
         except StoreError as error:
             logger.warning("sync failed: %s", error)
-        self._judge(started_ms, self._clock.monotonic_ms())
+        self._note_latency(started_ms, self._clock.monotonic_ms())
         self.look()
 
-    def _judge(self, started_ms: float, now_ms: float) -> None:
-        """Hand over to the flush thread for a while if the disk is not quick."""
-        took_ms = now_ms - started_ms
-        self._sync_ms += _NEWEST_SHARE * (took_ms - self._sync_ms)
-        if self._sync_ms > SYNC_MS_MAX:
-            self._sync_ms = 0.0
-            self._slow_until_ms = now_ms + HANDED_OVER_MS
+    def _note_latency(self, started_ms: float, now_ms: float) -> None:
+        """Hand over to the flush thread for a while if the disk is slow."""
+        self._fsync_ms += _ALPHA * (now_ms - started_ms - self._fsync_ms)
+        if self._fsync_ms > FSYNC_MS_MAX:
+            self._fsync_ms = 0.0
+            self._slow_until_ms = now_ms + SLOW_DISK_MS
 
     def _on_flushed(self) -> None:
         """Called in the thread that flushed."""
-        if self._told or not self._waiting:
+        if self._woken or not self._waiting:
             return
-        self._told = True
+        self._woken = True
         try:
             self._loop.call_soon_threadsafe(self.look)
         except RuntimeError:
-            self._told = False  # the loop is closed: nobody waits any more
+            self._woken = False  # the loop is closed: nobody waits any more
 
     def look(self) -> None:
         """Answer all that are on disk, and those whose time is over."""
-        self._told = False
+        self._woken = False
         flushed, now = self._store.flushed_offset, self._clock.monotonic_ms()
         failed = self._store.failure is not None
         while self._waiting:

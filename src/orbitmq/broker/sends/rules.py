@@ -49,9 +49,6 @@ MULTI_TAG: Final = "MULTI_TAG"
 CLEANUP_POLICY: Final = "cleanup.policy"
 COMPACTION: Final = "COMPACTION"
 
-ACTED_ON: Final = frozenset(("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "TRAN_MSG"))
-"""Properties that the broker sets itself, drops or looks at."""
-
 _TOPIC_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TRANSACTION_BITS: Final = int(SysFlag.TRANSACTION)
 
@@ -86,6 +83,18 @@ class SendRules:
         self._context, self._config = context, context.config
         host = context.store_host.address
         self._ids = UniqueIds(host, os.getpid(), random.getrandbits(32), context.clock)
+        self._own: dict[str, str] = {}
+        self._suffix = self.use_settings()
+
+    def use_settings(self) -> bytes:
+        """Follow changed settings; return what the broker adds to each message, as the end of properties."""
+        self._own = {
+            Property.REGION: self._config.region,
+            Property.TRACE_ON: "true" if self._config.trace_on else "false",
+            Property.CLUSTER: self._config.cluster,
+        }
+        self._suffix = encode_properties(self._own)
+        return self._suffix
 
     def prepare(self, connection: "Connection", request: "Command") -> PreparedSend:
         """Return the append that a send asks for. Refusal, FieldError: it may not be."""
@@ -173,23 +182,24 @@ class SendRules:
         queue_id: int,
     ) -> PreparedSend:
         properties = decode_properties((header.properties or "").encode("utf-8", "replace"))
-        properties.pop("POP_CK", None)
+        properties.pop(Property.POP_CK, None)
         topic = header.topic
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id = self._retry_or_dlq(request, header, properties, queue_id)
         self._require_no_transaction(header, properties)
-        if config.attributes.get(CLEANUP_POLICY) == COMPACTION and not properties.get("KEYS"):
+        if config.attributes.get(CLEANUP_POLICY) == COMPACTION and Property.KEYS not in properties:
             remark = f"topic {topic} keeps the newest message of each key: KEYS is required"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         unique_key = properties.get(Property.UNIQ_KEY)
         if unique_key is None:
             unique_key = properties[Property.UNIQ_KEY] = self._ids.next_id()
-        properties |= self._own_properties()
+        for name in self._own:
+            properties.pop(name, None)
         append = AppendRequest(
             topic,
             queue_id,
             request.body,
-            encode_properties(properties),
+            encode_properties(properties) + self._suffix,
             header.flag,
             self._sys_flag(header, config),
             header.born_timestamp,
@@ -197,18 +207,6 @@ class SendRules:
             reconsume_times=header.reconsume_times or 0,
         )
         return PreparedSend(append, queue_id, unique_key)
-
-    def _own_properties(self) -> dict[str, str]:
-        """Return what the broker adds to each message."""
-        return {
-            "MSG_REGION": self._config.region,
-            "TRACE_ON": "true" if self._config.trace_on else "false",
-            "CLUSTER": self._config.cluster,
-        }
-
-    def suffix(self) -> str:
-        """Return what the broker adds, as the end of a property text."""
-        return encode_properties(self._own_properties()).decode()
 
     def _sys_flag(self, header: SendHeader, config: "TopicConfig") -> int:
         # A message that is of no transaction must not look as if it were: nobody could read it.
@@ -236,7 +234,7 @@ class SendRules:
         return self._context.topics.create_dlq(group).topic_name, 0
 
     def _require_no_transaction(self, header: SendHeader, properties: dict[str, str]) -> None:
-        if properties.get("TRAN_MSG", "").lower() != "true":
+        if properties.get(Property.TRANSACTION, "").lower() != "true":
             return
         if (header.reconsume_times or 0) > 0 and _is_positive(properties.get(Property.DELAY)):
             return  # a retry of an old client, which leaves the property in
@@ -264,8 +262,8 @@ class SendRules:
             remark = f"batch request does not support retry group {topic}"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         given = (header.properties or "").encode("utf-8", "replace")
-        properties = {**decode_properties(given), **self._own_properties()}
-        properties.pop("POP_CK", None)
+        properties = {**decode_properties(given), **self._own}
+        properties.pop(Property.POP_CK, None)
         unique_key = properties.get(Property.UNIQ_KEY)
         sys_flag, inner_count = header.sys_flag, 0
         if config.topic_filter_type == MULTI_TAG:
@@ -315,13 +313,11 @@ def topic_text(config: "TopicConfig") -> str:
 
 def _require_ints(header: SendHeader) -> None:
     """Refuse numbers for which a record has no room, as RocketMQ does when it reads them."""
-    numbers = {
-        "queueId": header.queue_id,
-        "sysFlag": header.sys_flag,
-        "flag": header.flag,
-        "reconsumeTimes": header.reconsume_times or 0,
-    }
-    for name, number in numbers.items():
+    given = header.queue_id, header.sys_flag, header.flag, header.reconsume_times or 0
+    if min(given) >= INT_MIN and max(given) <= INT_MAX:
+        return
+    names = ("queueId", "sysFlag", "flag", "reconsumeTimes")
+    for name, number in zip(names, given, strict=True):
         if not INT_MIN <= number <= INT_MAX:
             raise FieldError(name, f"{number} is no whole number of 32 bits")
 

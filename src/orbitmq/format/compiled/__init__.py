@@ -7,7 +7,7 @@ no call stalls later. All of them release the GIL.
 from orbitmq.format.columns import Bytes
 from orbitmq.format.compiled import crc
 from orbitmq.format.compiled.arrays import frozen
-from orbitmq.format.compiled.encode import client_batch_sizes, encode_client_batch, encode_records
+from orbitmq.format.compiled.encode import client_batch_sizes, encode_client_batch
 from orbitmq.format.compiled.gather import (
     bodies_match,
     gather,
@@ -18,7 +18,6 @@ from orbitmq.format.compiled.gather import (
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
-from orbitmq.format.compiled.sends import SendRun
 from orbitmq.format.compiled.warm import warm
 from orbitmq.format.kernels import Kernels
 
@@ -32,7 +31,6 @@ class CompiledKernels:
     """The fast kernels."""
 
     name = "compiled"
-    sends: type[SendRun] | None = SendRun
 
     crc32 = staticmethod(crc32)
     scan = staticmethod(scan)
@@ -47,7 +45,6 @@ class CompiledKernels:
     property_pairs = staticmethod(property_pairs)
     split_parts = staticmethod(split_parts)
     bodies_match = staticmethod(bodies_match)
-    encode_records = staticmethod(encode_records)
     encode_client_batch = staticmethod(encode_client_batch)
     client_batch_sizes = staticmethod(client_batch_sizes)
 

@@ -1,4 +1,4 @@
-"""Write messages as records, compiled. `plain.encode` says what each step means."""
+"""Write the messages of a client batch as records, compiled. `plain.encode` says what each step means."""
 
 from typing import Final
 
@@ -11,27 +11,14 @@ from orbitmq.format.columns import APPEND, Bytes, Ints
 from orbitmq.format.compiled.arrays import frozen, frozen_rows
 from orbitmq.format.compiled.crc import masked_crc32
 from orbitmq.format.compiled.jit import helper, kernel
-from orbitmq.format.compiled.memory import copy, load_i16, load_i32, store_i16, store_i32, store_i64
+from orbitmq.format.compiled.memory import copy, load_i16, load_i32, store_i16, store_i32
+from orbitmq.format.compiled.record import BORN_V6, STORE_V6, host_bytes, write_head, write_topic
 from orbitmq.format.plain.encode import RECORD_BYTES_MAX, one_row
 from orbitmq.format.property_crc import CRC_TAIL_BYTES
-from orbitmq.format.record import (
-    BODY_AT,
-    BODY_CRC_AT,
-    BORN_HOST_AT,
-    BORN_MS_AT,
-    FLAG_AT,
-    HOST_V6_EXTRA,
-    LOG_OFFSET_AT,
-    MAGIC_AT,
-    MAGIC_V1,
-    MAGIC_V2,
-    QUEUE_ID_AT,
-    QUEUE_OFFSET_AT,
-    SYS_FLAG_AT,
-)
+from orbitmq.format.record import BODY_AT, MAGIC_V1, MAGIC_V2
 from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, Property
 
-_FIELDS: Final = np.dtype(  # as APPEND, with hosts that can be indexed
+_FIELDS: Final = np.dtype(  # as APPEND, with hosts that numba knows
     [(name, "(20,)u1" if name.endswith("_host") else APPEND[name]) for name in APPEND.names or ()],
     align=True,
 )
@@ -51,26 +38,6 @@ _REASONS: Final = {
 }
 
 
-def encode_records(
-    out: Bytes,
-    position: int,
-    log_offset: int,
-    store_ms: int,
-    fields: npt.NDArray[np.void],
-    payload: Bytes,
-    *,
-    property_crc: bool = False,
-) -> Ints:
-    rows, source = frozen_rows(fields, _FIELDS), frozen(payload)
-    sizes = np.empty(len(rows), dtype=np.int64)
-    problem, at = _sizes_of_payload(rows, source, bool(property_crc), sizes)
-    _require(problem, at)
-    _require_room(out, position, sizes)
-    place = int(position), int(log_offset), int(store_ms)
-    _encode_records(out, *place, rows, source, bool(property_crc))
-    return sizes
-
-
 def encode_client_batch(
     out: Bytes,
     position: int,
@@ -85,12 +52,14 @@ def encode_client_batch(
 ) -> Ints:
     sizes = client_batch_sizes(topic, batch, extra_properties, common, property_crc=property_crc)
     _require_room(out, position, sizes)
+    row = one_row(common)
     _encode_batch(
         out,
         int(position),
         int(log_offset),
         int(store_ms),
-        frozen_rows(one_row(common), _FIELDS),
+        frozen_rows(row, _FIELDS),
+        np.frombuffer(_hosts(row[0]), dtype=np.uint8),
         np.frombuffer(topic, dtype=np.uint8),
         frozen(batch),
         np.frombuffer(extra_properties, dtype=np.uint8),
@@ -120,6 +89,13 @@ def client_batch_sizes(
     return sizes[:count].copy()
 
 
+def _hosts(row: np.void) -> bytes:
+    """Return both hosts, each as long as the flag says."""
+    sys_flag = int(row["sys_flag"])
+    born_bytes, store_bytes = (20 if sys_flag & bit else 8 for bit in (BORN_V6, STORE_V6))
+    return bytes(row["born_host"])[:born_bytes] + bytes(row["store_host"])[:store_bytes]
+
+
 def _require(problem: int, at: int) -> None:
     if problem:
         raise FormatError(_REASONS[problem], at)
@@ -147,61 +123,7 @@ def _record_size(row, body_length, topic_length, properties_length):
 
 @helper
 def _fixed_bytes(sys_flag):
-    return BODY_AT + HOST_V6_EXTRA * (np.int64(sys_flag >> 4 & 1) + np.int64(sys_flag >> 5 & 1))
-
-
-@kernel
-def _sizes_of_payload(fields, payload, property_crc, sizes):
-    at = 0
-    tail = CRC_TAIL_BYTES if property_crc else 0
-    for index in range(len(fields)):
-        row = fields[index]
-        body_length, topic_length = np.int64(row.body_length), np.int64(row.topic_length)
-        properties_length = np.int64(row.properties_length)
-        if body_length < 0 or topic_length < 0 or properties_length < tail:
-            return _BAD_LENGTH, at
-        end = at + body_length + topic_length + properties_length - tail
-        if end > len(payload):
-            return _TOO_SHORT, at
-        problem, size = _record_size(row, body_length, topic_length, properties_length)
-        if problem != 0:
-            return problem, at
-        sizes[index] = size
-        at = end
-    return 0, at
-
-
-@kernel
-def _encode_records(out, position, log_offset, store_ms, fields, payload, property_crc):
-    at = 0
-    tail = CRC_TAIL_BYTES if property_crc else 0
-    for index in range(len(fields)):
-        row = fields[index]
-        body_length, topic_length = np.int64(row.body_length), np.int64(row.topic_length)
-        properties_length = np.int64(row.properties_length)
-        topic_at = _write_head(
-            out,
-            position,
-            log_offset,
-            store_ms,
-            row,
-            row.queue_offset,
-            np.int64(row.flag),
-            payload,
-            at,
-            body_length,
-        )
-        at += body_length
-        properties_at = _write_topic(out, topic_at, row.version, payload, at, topic_length)
-        at += topic_length
-        store_i16(out, properties_at - 2, properties_length)
-        kept = properties_length - tail
-        copy(out, properties_at, payload, at, kept)
-        at += kept
-        end = _write_end(out, position, properties_at + kept, property_crc)
-        log_offset += end - position
-        position = end
-    return position
+    return BODY_AT - 16 + host_bytes(sys_flag, BORN_V6) + host_bytes(sys_flag, STORE_V6)
 
 
 @helper
@@ -251,7 +173,9 @@ def _sizes_of_batch(common, topic_length, batch, extra, property_crc, sizes):
 
 
 @kernel
-def _encode_batch(out, position, log_offset, store_ms, common, topic, batch, extra, property_crc):
+def _encode_batch(
+    out, position, log_offset, store_ms, common, hosts, topic, batch, extra, property_crc
+):
     row = common[0]
     at = np.int64(0)
     queue_offset = row.queue_offset
@@ -261,19 +185,21 @@ def _encode_batch(out, position, log_offset, store_ms, common, topic, batch, ext
         )
         flag = load_i32(batch, at + 12)
         body_at = at + HEAD_BYTES
-        topic_at = _write_head(
+        topic_at = write_head(
             out,
             position,
-            log_offset,
+            MAGIC_V1 if row.version == 1 else MAGIC_V2,
+            (log_offset, queue_offset),
             store_ms,
+            hosts,
             row,
-            queue_offset,
+            row.prepared_offset,
             flag,
             batch,
             body_at,
             body_length,
         )
-        place = _write_topic(out, topic_at, row.version, topic, 0, len(topic))
+        place = write_topic(out, topic_at, row.version, topic, 0, len(topic))
         store_i16(out, place - 2, properties_length)
         copy(out, place, batch, end - own, own)
         place += own
@@ -291,59 +217,6 @@ def _encode_batch(out, position, log_offset, store_ms, common, topic, batch, ext
         queue_offset += 1
         at = end
     return position
-
-
-@helper
-def _write_head(
-    out,
-    at,
-    log_offset,
-    store_ms,
-    row,
-    queue_offset,
-    flag,
-    source,
-    body_start,
-    body_length,
-):
-    """Write all up to the end of the body but for the size; return where that is."""
-    sys_flag = np.int64(row.sys_flag)
-    store_i32(out, at + MAGIC_AT, MAGIC_V1 if row.version == 1 else MAGIC_V2)
-    body_crc = masked_crc32(source, body_start, body_start + body_length)
-    store_i32(out, at + BODY_CRC_AT, body_crc)
-    store_i32(out, at + QUEUE_ID_AT, np.int64(row.queue_id))
-    store_i32(out, at + FLAG_AT, flag)
-    store_i64(out, at + QUEUE_OFFSET_AT, queue_offset)
-    store_i64(out, at + LOG_OFFSET_AT, log_offset)
-    store_i32(out, at + SYS_FLAG_AT, sys_flag)
-    store_i64(out, at + BORN_MS_AT, row.born_ms)
-    place = at + BORN_HOST_AT
-    host_bytes = 20 if sys_flag & 0x10 else 8
-    for index in range(host_bytes):
-        out[place + index] = row.born_host[index]
-    place += host_bytes
-    store_i64(out, place, store_ms)
-    place += 8
-    host_bytes = 20 if sys_flag & 0x20 else 8
-    for index in range(host_bytes):
-        out[place + index] = row.store_host[index]
-    place += host_bytes
-    store_i32(out, place, np.int64(row.reconsume_times))
-    store_i64(out, place + 4, row.prepared_offset)
-    store_i32(out, place + 12, body_length)
-    copy(out, place + 16, source, body_start, body_length)
-    return place + 16 + body_length
-
-
-@helper
-def _write_topic(out, at, version, source, start, length):
-    """Write the topic with its length; return where the properties start."""
-    if version == 1:
-        out[at] = length
-    else:
-        store_i16(out, at, length)
-    copy(out, at + version, source, start, length)
-    return at + version + length + 2
 
 
 @helper

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,15 +15,13 @@ BOUNDS_CHECKED: Final = bool(getattr(numba.config, "BOUNDSCHECK", False))
 """Set by NUMBA_BOUNDSCHECK=1: every access is checked, for tests. Such code is not cached."""
 
 
-def _source_stamp() -> str:
-    """Return a hash of all sources of this package."""
+@cache
+def source_stamp(folder: Path) -> str:
+    """Return a hash of all sources of a folder of kernels, and of these here, which they call."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted({*Path(__file__).parent.glob("*.py"), *folder.glob("*.py")}):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
-
-
-SOURCE_STAMP: Final = _source_stamp()
 
 
 def kernel(function: _Function) -> _Function:
@@ -43,7 +42,8 @@ def _cached(function: _Function) -> Any:
         return None
     # Numba looks only at the file that a cached function stands in. A kernel calls functions of
     # other files, and must not be loaded from a cache that was made before one of them changed.
-    compiled._cache._cache_file._source_stamp = SOURCE_STAMP
+    folder = Path(function.__code__.co_filename).parent
+    compiled._cache._cache_file._source_stamp = source_stamp(folder)
     return compiled
 
 

@@ -6,7 +6,7 @@ from orbitmq.format.columns import APPEND, ITEM, ROW, Bytes, Rows, ScanOptions
 from orbitmq.format.compiled import jit
 from orbitmq.format.compiled.arrays import frozen
 from orbitmq.format.compiled.crc import crc32, crc32_by_tables
-from orbitmq.format.compiled.encode import encode_client_batch, encode_records
+from orbitmq.format.compiled.encode import encode_client_batch
 from orbitmq.format.compiled.gather import (
     bodies_match,
     gather,
@@ -17,7 +17,6 @@ from orbitmq.format.compiled.gather import (
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import FIRST_SLOTS, QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
-from orbitmq.format.compiled.sends import warm_sends
 
 
 def warm() -> None:
@@ -32,10 +31,9 @@ def warm() -> None:
     index_items(nothing, no_rows)
     _warm_index_file()
     _warm_gather(nothing, no_rows)
-    fields = np.zeros(1, dtype=APPEND)
-    encode_records(nothing, 0, 0, 0, fields[:0], nothing)
-    encode_client_batch(nothing, 0, 0, 0, fields, b"", nothing, b"")
-    warm_sends()
+    shared = np.zeros(1, dtype=APPEND)
+    shared["version"] = 1
+    encode_client_batch(nothing, 0, 0, 0, shared, b"", nothing, b"")
     jit.close()
 
 

@@ -1,10 +1,8 @@
 """The kernels in plain Python and numpy: readable, ready at once, and what the compiled ones must equal."""
 
-from typing import TYPE_CHECKING
-
 from orbitmq.format.crc import masked_crc32
 from orbitmq.format.kernels import Kernels
-from orbitmq.format.plain.encode import client_batch_sizes, encode_client_batch, encode_records
+from orbitmq.format.plain.encode import client_batch_sizes, encode_client_batch
 from orbitmq.format.plain.gather import (
     bodies_match,
     gather,
@@ -16,15 +14,11 @@ from orbitmq.format.plain.index import index_chain, index_insert, index_items
 from orbitmq.format.plain.queues import QueueTable, pack_units
 from orbitmq.format.plain.scan import find_record, scan
 
-if TYPE_CHECKING:
-    from orbitmq.format.compiled.sends import SendRun
-
 
 class PlainKernels:
     """The reference kernels."""
 
     name = "plain"
-    sends: "type[SendRun] | None" = None
 
     crc32 = staticmethod(masked_crc32)
     scan = staticmethod(scan)
@@ -39,7 +33,6 @@ class PlainKernels:
     property_pairs = staticmethod(property_pairs)
     split_parts = staticmethod(split_parts)
     bodies_match = staticmethod(bodies_match)
-    encode_records = staticmethod(encode_records)
     encode_client_batch = staticmethod(encode_client_batch)
     client_batch_sizes = staticmethod(client_batch_sizes)
 

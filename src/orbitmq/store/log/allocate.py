@@ -1,10 +1,10 @@
-"""The next segments, made before they are needed (RocketMQ: AllocateMappedFileService).
+"""The next segments, preallocated (RocketMQ: AllocateMappedFileService).
 
 Reserving a gigabyte takes milliseconds, syncing the directory more. When a segment comes into use its
 two successors are asked for, and a background thread makes them; the appender finds the next one
 ready. Those that were never used are removed when the store is closed.
 
-The same thread keeps the pages just ahead of the appender mapped: the first write to a page of a file
+The same thread prefaults the pages just ahead of the appender: the first write to a page of a file
 costs microseconds in the kernel, and a sync that meets no fresh page has less to write down.
 """
 
@@ -19,11 +19,11 @@ from orbitmq.store.statistics import Timing
 
 _log = logging.getLogger(__name__)
 
-AHEAD_COUNT = 2
+PREALLOCATED = 2
 
 
 class SegmentAllocator:
-    """Makes segments ahead of the appender. `take` belongs to the appender, the rest to any thread."""
+    """Preallocates segments. `take` belongs to the appender, the rest to any thread."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SegmentAllocator:
         self._making: int | None = None
         self._ready: dict[int, MappedFile] = {}
         self._stopping = False
-        self._pages: tuple[MappedFile, int] | None = None  # make these pages ready up to here
+        self._pages: tuple[MappedFile, int] | None = None  # to be prefaulted up to here
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -53,15 +53,15 @@ class SegmentAllocator:
     def request_after(self, base_offset: int) -> None:
         """Ask for the two successors of the segment with this base offset."""
         with self._condition:
-            for number in range(1, AHEAD_COUNT + 1):
+            for number in range(1, PREALLOCATED + 1):
                 wanted = base_offset + number * self._segment_bytes
                 known = wanted in self._ready or wanted in self._wanted or wanted == self._making
                 if not known:
                     self._wanted.append(wanted)
             self._condition.notify_all()
 
-    def want_pages(self, segment: MappedFile, end: int) -> None:
-        """Ask for the pages of the segment in use up to position `end`; only the thread does that."""
+    def prefault(self, segment: MappedFile, end: int) -> None:
+        """Have the pages of the segment in use prefaulted up to position `end`; only the thread does that."""
         if self._thread is None:
             return
         with self._condition:
@@ -133,7 +133,7 @@ class SegmentAllocator:
                 pages, self._pages = self._pages, None
             if pages is not None:
                 segment, end = pages
-                segment.make_ready(end)
+                segment.prefault(end)
             self._make_next()
 
     def _make_next(self) -> bool:
@@ -146,7 +146,7 @@ class SegmentAllocator:
             segment = self._make(base_offset)
         except StoreError as error:
             # No harm yet: the appender tries again when it needs the segment, and tells its caller.
-            _log.warning("segment ahead at offset %d: %s", base_offset, error)
+            _log.warning("segment at offset %d, not preallocated: %s", base_offset, error)
         finally:
             self._finished(base_offset, segment)
         return segment is not None

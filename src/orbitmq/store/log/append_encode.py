@@ -1,6 +1,7 @@
-"""Records of messages that need more than the appender's fast path: batches, light queues, IPv6, CRC."""
+"""Records that take more than a look: the first of a queue, batches, light queues, IPv6, CRC.
 
-import struct
+Each is measured first and encoded when there is room for it, for it says where it lies.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,69 +9,60 @@ import numpy.typing as npt
 from orbitmq.errors import FormatError
 from orbitmq.format.client_batch import decode_client_batch, encode_client_batch
 from orbitmq.format.columns import APPEND, Bytes
-from orbitmq.format.crc import CRC_MASK, full_crc32
+from orbitmq.format.crc import masked_crc32
 from orbitmq.format.kernels import Kernels
+from orbitmq.format.ordinary import ZEROS_MAX, has_zeros
 from orbitmq.format.properties import join_properties, remove_property
 from orbitmq.format.property_crc import CRC_TAIL_BYTES, crc_tail
-from orbitmq.format.record import FIXED_BY_HOSTS, MAGIC_V2
-from orbitmq.message import PROPERTIES_BYTES_MAX, AppendResult, AppendStatus, Host, Property
-from orbitmq.store.log.append_rules import (
-    ZEROS_MAX,
-    Prepared,
-    closed,
-    has_zeros,
-    illegal,
-    refuse,
-)
+from orbitmq.format.record import FIXED_BY_HOSTS, MAGIC_V2, record_parts
+from orbitmq.message import PROPERTIES_BYTES_MAX, Host, Property
+from orbitmq.store.log.append_rules import Prepared, closed
 
 
-def encode_prepared(
-    prepared: Prepared,
-    *,
-    log_offset: int,
-    queue_offset: int,
-    store_ms: int,
-    own_host: Host,
-    light_offsets: tuple[int, ...] = (),
-    property_crc: bool = False,
-) -> bytes | AppendResult:
-    """Return the whole record, or a refusal if a number or the properties do not fit."""
-    request, form, body = prepared.request, prepared.topic, prepared.request.body
-    properties = _with_offsets(prepared, queue_offset, light_offsets)
-    reserved = CRC_TAIL_BYTES if property_crc else 0
-    length = len(properties) + reserved
-    if length > PROPERTIES_BYTES_MAX:
-        reason = f"the properties have {length} bytes, the limit is {PROPERTIES_BYTES_MAX}"
-        return refuse(AppendStatus.PROPERTIES_SIZE_EXCEEDED, reason)
-    fixed = FIXED_BY_HOSTS[prepared.sys_flag >> 4 & 3]
-    tail = form.tail + length.to_bytes(2, "big")
-    size = fixed.size + len(body) + len(tail) + length
-    try:
-        head = fixed.pack(
-            size,
-            form.magic,
-            full_crc32(body) & CRC_MASK,
-            request.queue_id,
-            request.flag,
-            queue_offset,
-            log_offset,
+class SingleRecord:
+    """The record of one message of any kind; only its place and its store time are missing."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        own_host: Host,
+        queue_offset: int,
+        light_offsets: tuple[int, ...],
+        *,
+        property_crc: bool,
+    ) -> None:
+        """Measure the record. FormatError: its properties have become too long."""
+        self._prepared, self._own_host, self._queue_offset = prepared, own_host, queue_offset
+        self._properties = _with_offsets(prepared, queue_offset, light_offsets)
+        self._reserved = CRC_TAIL_BYTES if property_crc else 0
+        length = len(self._properties) + self._reserved
+        if length > PROPERTIES_BYTES_MAX:
+            reason = f"the properties have {length} bytes, the limit is {PROPERTIES_BYTES_MAX}"
+            raise FormatError(reason)
+        self._fixed = FIXED_BY_HOSTS[prepared.sys_flag >> 4 & 3]
+        around = self._fixed.size + len(prepared.topic.tail) + 2
+        self.size = around + len(prepared.request.body) + length
+
+    def encode(self, *, log_offset: int, store_ms: int) -> bytes:
+        """Return the whole record. struct.error, OverflowError: a number does not fit its field."""
+        prepared, request = self._prepared, self._prepared.request
+        parts = record_parts(
+            request,
+            self._fixed,
+            self.size,
+            prepared.topic.magic,
             prepared.sys_flag,
-            request.born_ms,
+            self._queue_offset,
+            log_offset,
             request.born_host.packed(),
             store_ms,
-            (request.store_host or own_host).packed(),
-            request.reconsume_times,
-            request.prepared_offset,
-            len(body),
+            (request.store_host or self._own_host).packed(),
+            prepared.topic.tail,
+            self._properties,
+            self._reserved,
         )
-    except (struct.error, OverflowError) as error:
-        return unfit(error)
-    record = b"".join((head, body, tail, properties))
-    return record + crc_tail(full_crc32(record) & CRC_MASK) if property_crc else record
-
-
-def unfit(error: Exception) -> AppendResult:
-    return illegal(f"a number of the message does not fit its field: {error}")
+        record = b"".join(parts)
+        return record + crc_tail(masked_crc32(record)) if self._reserved else record
 
 
 def _with_offsets(prepared: Prepared, queue_offset: int, light_offsets: tuple[int, ...]) -> bytes:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from orbitmq.files.listing import topic_name_problem
+from orbitmq.format.ordinary import ZEROS_MAX, has_zeros
 from orbitmq.format.properties import decode_properties, find_property
 from orbitmq.format.property_crc import CRC_TAIL_BYTES, ready_for_crc
 from orbitmq.format.record import MAGIC_V1, MAGIC_V2
@@ -47,8 +48,6 @@ RECORD_FIXED_BYTES: Final = (
     91  # version 1, both hosts IPv4; one more for version 2, 12 per IPv6 host
 )
 
-ZEROS_MAX: Final = 510  # in a row, in properties: recovery takes a sector of zeros for a lost one
-_ZEROS: Final = bytes(ZEROS_MAX + 1)
 _END: Final = PROPERTY_SEPARATOR.encode()
 
 _TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
@@ -75,11 +74,6 @@ class Prepared(NamedTuple):
     advance: int  # how far the queue offset advances; 0: the record has none
     inner_batch: bool = False
     light_queues: tuple[tuple[str, int], ...] = ()
-
-
-def has_zeros(properties: bytes) -> bool:
-    """Tell whether properties hold so many zero bytes in a row that they are refused."""
-    return len(properties) > ZEROS_MAX and _ZEROS in properties
 
 
 def closed(properties: bytes) -> bytes:

@@ -1,7 +1,8 @@
 """The write side of the commit log: queue offsets, store time and bytes, under one lock.
 
-Most messages take the fast path of `append_one` and `append_many`: nothing about them needs more than a
-look. All others are prepared by the rules and encoded with care.
+Two ways: sends that kernels found in frames (`append_sends`), and one for all other messages: the rules,
+one encoder (`record_parts`), the write head. An ordinary message (`is_ordinary`) of a queue and a host
+that passed the rules before needs no second look at them.
 
 The append lock guards everything here that changes. Between taking the store time and writing the
 record nothing may wait, except for a new segment.
@@ -10,39 +11,29 @@ record nothing may wait, except for a new segment.
 import struct
 import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
 from orbitmq.clock import Clock
 from orbitmq.errors import FormatError, StoreError
-from orbitmq.format.crc import CRC_MASK, crc32
 from orbitmq.format.kernels import Kernels
-from orbitmq.format.record import FIXED, MAGIC_V1
+from orbitmq.format.ordinary import is_ordinary
+from orbitmq.format.record import FIXED, MAGIC_V1, record_parts
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Host, SysFlag
 from orbitmq.store.config import Role, StoreConfig
 from orbitmq.store.flags import RunningFlags
-from orbitmq.store.log.append_encode import ClientBatch, encode_prepared, unfit
-from orbitmq.store.log.append_rules import AppendRules, Prepared, has_zeros, illegal, refuse
+from orbitmq.store.log.append_encode import ClientBatch, SingleRecord
+from orbitmq.store.log.append_rules import AppendRules, Prepared, illegal, refuse
 from orbitmq.store.log.queue_offsets import QueueOffsets, Route
-from orbitmq.store.log.write_head import PREFIX, PREFIX_BYTES, WriteHead
+from orbitmq.store.log.record_run import RecordRun
+from orbitmq.store.log.write_head import WriteHead
 from orbitmq.store.statistics import Counters
-
-if TYPE_CHECKING:
-    from orbitmq.format.compiled.sends import SendRun  # imports the compiler
-
-_REST: Final = struct.Struct(">iiiqqiq8sq8siqi")  # the fields between magic and body; hosts IPv4
-_STAMPED: Final = struct.Struct(">iiiiiqqiq8s16siqi")  # store time and store host as one
-assert PREFIX_BYTES + _REST.size == _STAMPED.size == FIXED.size
 
 _PUT_OK: Final = AppendStatus.PUT_OK
 _new: Final = tuple.__new__  # a NamedTuple's own constructor takes twice as long
 
-# Transaction type, IPv6 hosts, unwrap, inner batch: such messages do not take the fast path.
-_SPECIAL_FLAGS: Final = 0xFC
-_PROPERTIES_FAST_MAX: Final = 32767
-_PROPERTIES_SHORT: Final = 500  # only longer ones are looked at for length and rows of zeros
 _SAMPLE_MASK: Final = 63  # one append in 64 is timed
 _HOSTS_MAX: Final = 100_000  # remembered producers; forgotten when there are more
 _BUSY_MS_MAX: Final = 10_000_000  # a lock held for longer is no lock but a clock that was set
@@ -73,12 +64,12 @@ class Appender:
         self._lock_since_ms = 0  # when the holder of the append lock got it; 0: nobody holds it
         self._is_replica = config.role is Role.REPLICA
         self._body_max = config.message_bytes_max
-        # What the fast path knows already.
+        # Queues and hosts that passed the rules; of a store whose records are ordinary themselves.
         self._routes = self.offsets.routes
         self._hosts: dict[Host, bytes] = {}
         own = config.store_host
         self._own_host = own.packed()
-        self._fast = len(own.address) == 4 and not config.property_crc
+        self._remembers = len(own.address) == 4 and not config.property_crc
 
     def use(self, config: StoreConfig) -> None:
         """Follow these settings from the next append on."""
@@ -89,8 +80,8 @@ class Appender:
     def resume(self, end_offset: int, last_store_ms: int) -> None:
         """Go on writing at `end_offset`, where recovery found the end of the log.
 
-        Store times go on from `last_store_ms`: recovery tells a record from stale bytes of an earlier
-        life of a segment by its store time, so it must never fall, even if the clock does.
+        Store times go on from `last_store_ms`: recovery tells a record from stale bytes by its store
+        time, so it must never fall, even if the clock does.
         """
         with self._append_lock:
             self.last_store_ms = max(self.last_store_ms, last_store_ms)
@@ -106,7 +97,7 @@ class Appender:
         with self._append_lock:
             self.offsets.remove_topic(topic)
 
-    # One message
+    # Messages
 
     def append_one(self, request: AppendRequest) -> AppendResult:
         """Append one message; the result says where it went or why it was refused.
@@ -115,143 +106,23 @@ class Appender:
         """
         counters = self._counters
         started = 0 if counters.appended_messages & _SAMPLE_MASK else time.perf_counter_ns()
-        topic, properties, body = request.topic, request.properties, request.body
-        sys_flag, queue_id = request.sys_flag, request.queue_id
-        route = self._routes.get((topic, queue_id))
-        born_host = self._hosts.get(request.born_host)
-        # Searching text is three times as fast as searching bytes.
-        names = properties.decode("latin-1")
-        if (
-            route is None
-            or not route.tail
-            or born_host is None
-            or sys_flag & _SPECIAL_FLAGS
-            or request.store_host is not None
-            or "DELAY\x01" in names
-            or "ER_" in names  # INNER_..., TIMER_...
-            or names.endswith("\0")
-            or (len(properties) > _PROPERTIES_SHORT and _needs_care(properties))
-            or body is None
-            or len(body) > self._body_max
-            or not self._flags.writable
-            or (self._lock_since_ms and self._busy_refusal() is not None)
-        ):
-            return self._append_with_care(request)
-        size = route.fixed_bytes + len(body) + len(properties)
-        checksum = crc32(body) & CRC_MASK
-        head = self._head
+        if self._lock_since_ms or self.closed or self._is_replica or not self._flags.writable:
+            refusal = self._refusal(request)
+            if refusal is not None:
+                return self._refused(refusal)
+        results: list[AppendResult] = []
         with self._append_lock:
-            store_ms = self._lock_since_ms = self._now_ms()
+            store_ms = self._hold()
             try:
-                if store_ms < self.last_store_ms:  # noqa: PLR1730  (a third of the cost of max)
-                    store_ms = self.last_store_ms
-                position = head.position
-                end = position + size
-                if end > head.limit:
-                    refusal = self._make_room(size)
-                    if refusal is not None:
-                        return self._refused(refusal)
-                    position = head.position
-                    end = position + size
-                queue_offset = route.next_offset
-                log_offset = head.base + position
-                rest = _REST.pack(
-                    checksum,
-                    queue_id,
-                    request.flag,
-                    queue_offset,
-                    log_offset,
-                    sys_flag,
-                    request.born_ms,
-                    born_host,
-                    store_ms,
-                    self._own_host,
-                    request.reconsume_times,
-                    request.prepared_offset,
-                    len(body),
-                )
-                parts = (rest, body, route.tail, len(properties).to_bytes(2, "big"), properties)
-                if head.by_file:
-                    head.write_shown(b"".join((PREFIX.pack(size, route.magic), *parts)))
-                else:
-                    target = head.target
-                    assert target is not None
-                    target[position + PREFIX_BYTES : end] = b"".join(parts)
-                    PREFIX.pack_into(target, position, size, route.magic)
-                    head.position = head.segment.written = end  # type: ignore[union-attr]
-                    head.written_offset = log_offset + size
-                route.next_offset = queue_offset + 1
-                self.last_store_ms = store_ms  # last: a flusher reads it, then how far is written
-                counters.appended_messages += 1
-            except struct.error as error:
-                return self._refused(unfit(error))
+                if self._append_ordinary((request,), results, store_ms) is not None:
+                    return self._append_single(request, store_ms)
             except StoreError as error:
                 return self._refused(_unwritten(error))
             finally:
                 self._lock_since_ms = 0
         if started:
             counters.append_time.add(time.perf_counter_ns() - started)
-        return _new(AppendResult, (_PUT_OK, log_offset, size, queue_offset, store_ms, queue_id, ""))
-
-    def _append_with_care(self, request: AppendRequest) -> AppendResult:
-        """Append a message that needs every check: the first of its topic, delayed, a batch, IPv6."""
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return self._refused(refusal)
-        prepared = self._rules.prepare(request)
-        if isinstance(prepared, AppendResult):
-            return self._refused(prepared)
-        with self._append_lock:
-            self._lock_since_ms = self._now_ms()
-            try:
-                return self._append_prepared(prepared, self._store_ms())
-            except StoreError as error:
-                return self._refused(_unwritten(error))
-            finally:
-                self._lock_since_ms = 0
-
-    def _append_prepared(self, prepared: Prepared, store_ms: int) -> AppendResult:
-        request, light, head = prepared.request, prepared.light_queues, self._head
-        if light and not self.offsets.light_room(light, self._config.lmq_count_max):
-            reason = f"there are already {self._config.lmq_count_max} light queues"
-            return self._refused(refuse(AppendStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, reason))
-        route = self.offsets.route(request.topic, request.queue_id)
-        queue_offset = route.next_offset if prepared.advance else 0
-        light_offsets = tuple(self.offsets.next_offset(*queue) for queue in light)
-
-        def encode() -> bytes | AppendResult:
-            return encode_prepared(
-                prepared,
-                log_offset=head.base + head.position,
-                queue_offset=queue_offset,
-                store_ms=store_ms,
-                own_host=self._config.store_host,
-                light_offsets=light_offsets,
-                property_crc=self._config.property_crc,
-            )
-
-        record = encode()
-        if isinstance(record, AppendResult):
-            return self._refused(record)
-        size = len(record)
-        if head.position + size > head.limit:
-            refusal = self._make_room(size)
-            if refusal is not None:
-                return self._refused(refusal)
-            again = encode()  # it starts elsewhere now, and says so
-            assert isinstance(again, bytes)
-            record = again
-        log_offset = head.base + head.position
-        head.write(record)
-        route.next_offset += prepared.advance
-        for queue in light:
-            self.offsets.route(*queue).next_offset += 1
-        self._remember(prepared, route)
-        self.last_store_ms = store_ms
-        self._counters.appended_messages += 1
-        return AppendResult(_PUT_OK, log_offset, size, queue_offset, store_ms, request.queue_id)
-
-    # Many messages
+        return results[0]
 
     def append_many(self, requests: Sequence[AppendRequest]) -> list[AppendResult]:
         """Append messages in this order; one result for each. A refused one does not stop the rest.
@@ -264,9 +135,11 @@ class Appender:
             return [self._refused(refusal) for _ in requests]
         results: list[AppendResult] = []
         with self._append_lock:
-            self._lock_since_ms = self._now_ms()
+            store_ms = self._hold()
+            left = iter(requests)
             try:
-                self._append_run(requests, results)
+                while (special := self._append_ordinary(left, results, store_ms)) is not None:
+                    results.append(self._append_single(special, store_ms))
             except StoreError as error:
                 # Which of them are whole in the log is not known; nobody may hear that all is well.
                 results = [self._refused(_unwritten(error)) for _ in requests]
@@ -276,95 +149,115 @@ class Appender:
         self._counters.append_time.add(elapsed_ns // max(1, len(results)))
         return results
 
-    def _append_run(self, requests: Sequence[AppendRequest], results: list[AppendResult]) -> None:
-        store_ms, head = self._store_ms(), self._head
-        routes, hosts = self._routes, self._hosts
-        body_max, pack = self._body_max, _STAMPED.pack
-        stamp = store_ms.to_bytes(8, "big") + self._own_host
+    # Below, up to the sends: only with the append lock held
+
+    def _append_ordinary(
+        self, requests: Iterable[AppendRequest], results: list[AppendResult], store_ms: int
+    ) -> AppendRequest | None:
+        """Append ordinary messages of known queues by one copy; return the first that is none.
+
+        None: all were appended. One that needs another segment is returned as well.
+        """
+        head, own_host, body_max = self._head, self._own_host, self._body_max
         base, position, limit = head.base, head.position, head.limit
+        routes, host, packed = self._routes, None, None
         parts: list[bytes] = []
         prefixes: list[tuple[int, int, int]] = []
-        extend = parts.extend
-        fast_count = 0
         try:
             for request in requests:
-                topic, properties, body = request.topic, request.properties, request.body
-                sys_flag, queue_id = request.sys_flag, request.queue_id
-                route = routes.get((topic, queue_id))
-                born_host = hosts.get(request.born_host)
-                names = properties.decode("latin-1")
+                body, properties, queue_id = request.body, request.properties, request.queue_id
+                sys_flag, route = request.sys_flag, routes.get((request.topic, queue_id))
+                if host is not request.born_host:
+                    host = request.born_host
+                    packed = self._hosts.get(host)
                 if (
                     route is None
-                    or not (tail := route.tail)
-                    or born_host is None
-                    or sys_flag & _SPECIAL_FLAGS
+                    or not route.tail
+                    or packed is None
                     or request.store_host is not None
-                    or "DELAY\x01" in names
-                    or "ER_" in names
-                    or names.endswith("\0")
                     or body is None
-                    or (
-                        (properties_length := len(properties)) > _PROPERTIES_SHORT
-                        and _needs_care(properties)
-                    )
-                    or (body_length := len(body)) > body_max
-                    or position + (size := route.fixed_bytes + body_length + properties_length)
-                    > limit
+                    or (length := len(body)) > body_max
+                    or not is_ordinary(sys_flag, properties)
+                    or position + (size := route.fixed_bytes + length + len(properties)) > limit
                 ):
-                    head.write_many(b"".join(parts), prefixes)
-                    parts.clear()
-                    prefixes.clear()
-                    results.append(self._append_among_others(request, store_ms))
-                    base, position, limit = head.base, head.position, head.limit
-                    continue
-                queue_offset = route.next_offset
-                log_offset = base + position
-                try:
-                    fixed = pack(
-                        0,  # size and magic come last, see WriteHead
-                        0,
-                        crc32(body) & CRC_MASK,
-                        queue_id,
-                        request.flag,
-                        queue_offset,
-                        log_offset,
-                        sys_flag,
-                        request.born_ms,
-                        born_host,
-                        stamp,
-                        request.reconsume_times,
-                        request.prepared_offset,
-                        body_length,
-                    )
-                except struct.error as error:
-                    results.append(self._refused(unfit(error)))
-                    continue
-                extend((fixed, body, tail, properties_length.to_bytes(2, "big"), properties))
-                prefixes.append((position, size, route.magic))
-                route.next_offset = queue_offset + 1
-                position += size
-                fast_count += 1
-                results.append(
-                    _new(
-                        AppendResult,
-                        (_PUT_OK, log_offset, size, queue_offset, store_ms, queue_id, ""),
-                    )
+                    return request
+                number, offset = route.next_offset, base + position
+                # Size and magic are zero for now: they come last, see WriteHead.
+                parts += record_parts(
+                    request,
+                    FIXED,
+                    0,
+                    0,
+                    sys_flag,
+                    number,
+                    offset,
+                    packed,
+                    store_ms,
+                    own_host,
+                    route.tail,
+                    properties,
                 )
+                prefixes.append((position, size, route.magic))
+                route.next_offset = number + 1
+                position += size
+                stored = (_PUT_OK, offset, size, number, store_ms, queue_id, "")
+                results.append(_new(AppendResult, stored))
+        except struct.error:
+            return request  # a number does not fit its field: `_append_single` says so
         finally:
             # Also when a request turns out to be no request: what was numbered must be in the log.
-            head.write_many(b"".join(parts), prefixes)
-            self.last_store_ms = store_ms
-            self._counters.appended_messages += fast_count
+            if parts:
+                head.write(b"".join(parts), prefixes)
+                self.last_store_ms = store_ms  # last: a flusher reads it, then how far is written
+                self._counters.appended_messages += len(prefixes)
+        return None
 
-    def _append_among_others(self, request: AppendRequest, store_ms: int) -> AppendResult:
+    def _append_single(self, request: AppendRequest, store_ms: int) -> AppendResult:
+        """Append a message with every check: the first of its queue, delayed, an inner batch, IPv6."""
         prepared = self._rules.prepare(request)
         if isinstance(prepared, AppendResult):
             return self._refused(prepared)
-        return self._append_prepared(prepared, store_ms)
+        request, light, head = prepared.request, prepared.light_queues, self._head
+        if light and not self.offsets.light_room(light, self._config.lmq_count_max):
+            reason = f"there are already {self._config.lmq_count_max} light queues"
+            return self._refused(refuse(AppendStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED, reason))
+        route = self.offsets.route(request.topic, request.queue_id)
+        queue_offset = route.next_offset if prepared.advance else 0
+        light_offsets = tuple(self.offsets.next_offset(*queue) for queue in light)
+        config = self._config
+        try:
+            record = SingleRecord(
+                prepared,
+                config.store_host,
+                queue_offset,
+                light_offsets,
+                property_crc=config.property_crc,
+            )
+        except FormatError as error:
+            return self._refused(refuse(AppendStatus.PROPERTIES_SIZE_EXCEEDED, str(error)))
+        if head.position + record.size > head.limit:
+            refusal = self._make_room(record.size)
+            if refusal is not None:
+                return self._refused(refusal)
+        log_offset = head.base + head.position
+        try:
+            encoded = record.encode(log_offset=log_offset, store_ms=store_ms)
+        except (struct.error, OverflowError) as error:
+            return self._refused(_unfit(error))
+        head.write_whole(encoded, (record.size,))
+        route.next_offset += prepared.advance
+        for queue in light:
+            self.offsets.route(*queue).next_offset += 1
+        self._remember(prepared, route)
+        self.last_store_ms = store_ms
+        self._counters.appended_messages += 1
+        return AppendResult(
+            _PUT_OK, log_offset, record.size, queue_offset, store_ms, request.queue_id
+        )
 
     # The sends of one read
 
-    def append_sends(self, run: "SendRun", born_host: Host) -> bool:
+    def append_sends(self, run: RecordRun, born_host: Host) -> bool:
         """Append the messages of all sends of a run.
 
         False if one of them needs more than a look, or a new segment: nothing was done then, and
@@ -375,9 +268,9 @@ class Appender:
             return False
         started = time.perf_counter_ns()
         with self._append_lock:
-            self._lock_since_ms = self._now_ms()
+            store_ms = self._hold()
             try:
-                if not self._write_sends(run, hosts + self._own_host):
+                if not self._write_sends(run, hosts + self._own_host, store_ms):
                     return False
             except StoreError:
                 return False  # `append_many` finds that the store has failed, and says so
@@ -386,8 +279,8 @@ class Appender:
         self._counters.append_time.add((time.perf_counter_ns() - started) // run.count)
         return True
 
-    def _write_sends(self, run: "SendRun", hosts: bytes) -> bool:
-        head, store_ms = self._head, self._store_ms()
+    def _write_sends(self, run: RecordRun, hosts: bytes, store_ms: int) -> bool:
+        head = self._head
         size, log_offset = run.record_bytes, head.base + head.position
         if head.position + size > head.limit:
             return False
@@ -399,12 +292,12 @@ class Appender:
         if head.by_file:
             records = np.empty(size, dtype=np.uint8)
             run.write(records, 0, log_offset, store_ms, hosts, next_offsets)
-            run.show()
-            head.write_shown(records.data)
+            run.publish()
+            head.write_by_file(records.data)
         else:
             target = np.frombuffer(head.target, dtype=np.uint8)  # type: ignore[arg-type]
             run.write(target, head.position, log_offset, store_ms, hosts, next_offsets)
-            run.show()
+            run.publish()
             head.advance(size)
         for route, queue in zip(routes, run.queues, strict=True):
             route.next_offset += queue.messages
@@ -432,13 +325,13 @@ class Appender:
         except FormatError as error:
             return [self._refused(illegal(f"the batch cannot be taken apart: {error}"))]
         except OverflowError as error:
-            return [self._refused(unfit(error))]
+            return [self._refused(_unfit(error))]
         if not batch.sizes:
             return [self._refused(illegal("the batch holds no message"))]
         with self._append_lock:
-            self._lock_since_ms = self._now_ms()
+            store_ms = self._hold()
             try:
-                return self._append_batch_records(prepared, batch)
+                return self._append_batch_records(prepared, batch, store_ms)
             except StoreError as error:
                 return [self._refused(_unwritten(error))]
             finally:
@@ -459,8 +352,10 @@ class Appender:
             return illegal("a client batch cannot be an inner batch or go to light queues")
         return prepared
 
-    def _append_batch_records(self, prepared: Prepared, batch: ClientBatch) -> list[AppendResult]:
-        request, store_ms, head = prepared.request, self._store_ms(), self._head
+    def _append_batch_records(
+        self, prepared: Prepared, batch: ClientBatch, store_ms: int
+    ) -> list[AppendResult]:
+        request, head = prepared.request, self._head
         if head.position + batch.total_bytes > head.limit:
             refusal = self._make_room(batch.total_bytes)
             if refusal is not None:
@@ -468,10 +363,8 @@ class Appender:
         route = self.offsets.route(request.topic, request.queue_id)
         queue_offset = route.next_offset
         log_offset = head.base + head.position
-        records = bytearray(
-            batch.encode(log_offset=log_offset, queue_offset=queue_offset, store_ms=store_ms)
-        )
-        head.write_many(records, _hide_prefixes(records, batch.sizes, head.position))
+        records = batch.encode(log_offset=log_offset, queue_offset=queue_offset, store_ms=store_ms)
+        head.write_whole(records, batch.sizes)
         route.next_offset += len(batch.sizes)
         self._remember(prepared, route)
         self.last_store_ms = store_ms
@@ -485,8 +378,10 @@ class Appender:
 
     # Below: only with the append lock held
 
-    def _store_ms(self) -> int:
-        return max(self._now_ms(), self.last_store_ms)
+    def _hold(self) -> int:
+        """Note since when the lock is held; return the time of what is appended, which never falls."""
+        now_ms = self._lock_since_ms = self._now_ms()
+        return now_ms if now_ms > self.last_store_ms else self.last_store_ms
 
     def _make_room(self, size: int) -> AppendResult | None:
         return self._unavailable() if self.closed else self._head.make_room(size)
@@ -534,8 +429,8 @@ class Appender:
         return refusal
 
     def _remember(self, prepared: Prepared, route: Route) -> None:
-        """Let the next message like this one take the fast path."""
-        if not self._fast:
+        """Let the next message of this queue and host do without the rules, if it is ordinary."""
+        if not self._remembers:
             return
         form, born_host = prepared.topic, prepared.request.born_host
         route.tail, route.magic, route.fixed_bytes = form
@@ -549,18 +444,5 @@ def _unwritten(error: StoreError) -> AppendResult:
     return refuse(AppendStatus.SERVICE_NOT_AVAILABLE, f"the log could not be written: {error}")
 
 
-def _needs_care(properties: bytes) -> bool:
-    return len(properties) > _PROPERTIES_FAST_MAX or has_zeros(properties)
-
-
-def _hide_prefixes(
-    records: bytearray, sizes: Sequence[int], position: int
-) -> list[tuple[int, int, int]]:
-    """Take size and magic out of records that will lie from `position` on; see `WriteHead.write_many`."""
-    prefixes = []
-    at = 0
-    for size in sizes:
-        prefixes.append((position + at, *PREFIX.unpack_from(records, at)))
-        PREFIX.pack_into(records, at, 0, 0)
-        at += size
-    return prefixes
+def _unfit(error: Exception) -> AppendResult:
+    return illegal(f"a number of the message does not fit its field: {error}")

@@ -92,13 +92,13 @@ class CommitLog:
         self.appender.use(config)
 
     def prepare(self) -> None:
-        """Have the segment that the next record needs made ahead, if the log has none to go on in."""
+        """Have the segment that the next record needs preallocated, if the log has none to go on in."""
         if self.segments.last is None:
             first = self.segments.next_base_offset(self.written_offset)
             self.allocator.request_after(first - self.segments.segment_bytes)
 
     def close(self) -> None:
-        """Refuse appends and remove the segments that were made ahead. Flushing is done before."""
+        """Refuse appends and remove the preallocated segments. Flushing is done before."""
         self.appender.close()
         self.allocator.stop()
         self.segments.close()

@@ -44,7 +44,7 @@ class MappedFile:
             size  # as RocketMQ loads them; recovery knows
         )
         self.buffer: mmap.mmap | None = None  # transient buffer, until all of it is committed
-        self.ready = 0  # how far pages are mapped for writing, see make_ready
+        self.prefaulted = 0  # how far pages are mapped for writing, see prefault
         self.data_end = size  # nothing worth writing lies behind: the bytes after a blank's header
         self.on_mapped: Callable[[MappedFile], None] | None = None
         self._disk = disk
@@ -270,12 +270,12 @@ class MappedFile:
 
     # Warming
 
-    def make_ready(self, end: int) -> None:
+    def prefault(self, end: int) -> None:
         """Let the kernel map the pages up to position `end` for writing, so that no append faults on them."""
-        start, end = self.ready, min(end, self.size)
+        start, end = self.prefaulted, min(end, self.size)
         if start >= end or self._closed:
             return
-        self.ready = end  # first: a failure is not tried again
+        self.prefaulted = end  # first: a failure is not tried again
         populate(self.writable_mapping(), start, end)
 
     def warm(self, *, sync_every_pages: int = 0) -> None:

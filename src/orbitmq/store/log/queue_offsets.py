@@ -10,7 +10,7 @@ QueueKey = tuple[str, int]
 class Route:
     """Where a queue's next message goes, and how its records spell the topic.
 
-    `tail` is empty until a message of this queue has passed every check: the fast path needs it.
+    `tail` is empty until a message of this queue has passed the rules.
     """
 
     __slots__ = ("fixed_bytes", "magic", "next_offset", "tail")

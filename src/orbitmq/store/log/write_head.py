@@ -1,7 +1,8 @@
 """Where the appender writes: the segment in use, the position in it, and the step to the next one.
 
-A record's first eight bytes (size and magic) are written last: the process may be killed while it
-copies, at a page fault for example, and whoever finds a size and a magic then finds a whole record.
+A record's first eight bytes (size and magic) are written last, which publishes it: the process may be
+killed while it copies, at a page fault for example, and whoever finds a size and a magic then finds a
+whole record.
 The body's CRC alone would not tell, because it does not cover the properties. Of several records that
 are copied together, all get these bytes afterwards, in order: a record further on that could already be
 recognised would look like one behind a damaged place.
@@ -27,17 +28,13 @@ from orbitmq.store.log.transient_pool import TransientPool
 from orbitmq.units import MiB
 
 PREFIX: Final = BLANK  # size and magic: the first two fields of a record too
-PREFIX_BYTES: Final = 8
-_NO_PREFIX: Final = bytes(PREFIX_BYTES)
+_publish: Final = PREFIX.pack_into
 
-_READY_BYTES: Final = 4 * MiB  # pages ahead of the write position are made ready in such steps
+_PREFAULT_BYTES: Final = 4 * MiB  # pages ahead of the write position are prefaulted in such steps
 
 
 class WriteHead:
-    """The end of the log. Guarded by the append lock; anybody may read `written_offset`.
-
-    The attributes are open to the appender, whose fast path writes by itself.
-    """
+    """The end of the log. Guarded by the append lock; anybody may read `written_offset`."""
 
     def __init__(
         self,
@@ -73,16 +70,41 @@ class WriteHead:
         """Let go of the segment; the next record needs `make_room`."""
         self.segment, self.target, self.limit = None, None, -1
 
-    def write(self, record: bytes) -> None:
-        """Copy a record to the write position; there is room for it."""
-        if self.by_file:
-            self.write_shown(record)
-            return
-        size, magic = PREFIX.unpack_from(record)
-        hidden = _NO_PREFIX + record[PREFIX_BYTES:]
-        self.write_many(hidden, [(self.position, size, magic)])
+    def write(
+        self, unpublished: bytes | bytearray, prefixes: Sequence[tuple[int, int, int]]
+    ) -> None:
+        """Copy records to the write position and publish them; there is room for them.
 
-    def write_shown(self, records: bytes | bytearray | memoryview) -> None:
+        They have zeros in place of size and magic: these come from `prefixes`, with the position of each.
+        """
+        if not unpublished:
+            return
+        if self.by_file:
+            self.write_by_file(_published(unpublished, prefixes, self.position))
+            return
+        target, segment, position = self.target, self.segment, self.position
+        assert target is not None
+        assert segment is not None
+        end = position + len(unpublished)
+        target[position:end] = unpublished
+        for at, size, magic in prefixes:
+            _publish(target, at, size, magic)
+        self.position = segment.written = end
+        self.written_offset = self.base + end
+
+    def write_whole(self, records: bytes, sizes: Sequence[int]) -> None:
+        """Write records that have their size and magic already; they too are published last."""
+        if self.by_file:
+            self.write_by_file(records)
+            return
+        unpublished, prefixes, at = bytearray(records), [], 0
+        for size in sizes:
+            prefixes.append((self.position + at, *PREFIX.unpack_from(records, at)))
+            PREFIX.pack_into(unpublished, at, 0, 0)
+            at += size
+        self.write(unpublished, prefixes)
+
+    def write_by_file(self, records: bytes | bytearray | memoryview) -> None:
         """Write whole records at the write position through the file; there is room for them.
 
         After a failure nothing more may be written: the queues have counted these records already.
@@ -104,28 +126,6 @@ class WriteHead:
         assert self.segment is not None
         self.position = self.segment.written = self.position + size
         self.written_offset = self.base + self.position
-
-    def write_many(
-        self, hidden: bytes | bytearray, prefixes: Sequence[tuple[int, int, int]]
-    ) -> None:
-        """Copy records to the write position; there is room for them.
-
-        They have zeros in place of size and magic: these come from `prefixes`, with the position of each.
-        """
-        if not hidden:
-            return
-        if self.by_file:
-            self.write_shown(_shown(hidden, prefixes, self.position))
-            return
-        target, position = self.target, self.position
-        assert target is not None
-        assert self.segment is not None
-        end = position + len(hidden)
-        target[position:end] = hidden
-        show = PREFIX.pack_into
-        for at, size, magic in prefixes:
-            show(target, at, size, magic)
-        self.advance(len(hidden))
 
     def make_room(self, size: int) -> AppendResult | None:
         """Make sure that so many bytes fit, in a new segment if need be.
@@ -164,19 +164,19 @@ class WriteHead:
     def _use(self, segment: MappedFile) -> None:
         self.segment, self.target = segment, segment.target
         self.base, self.position = segment.base_offset, segment.written
-        segment.ready = max(segment.ready, segment.written)
+        segment.prefaulted = max(segment.prefaulted, segment.written)
         self._move_limit()
 
     def _move_limit(self) -> None:
-        """Let appends go on for some pages, and have those behind them made ready meanwhile."""
+        """Let appends go on for some pages, and have those behind them prefaulted meanwhile."""
         segment, position = self.segment, self.position
         assert segment is not None
         end = segment.size - BLANK_BYTES
-        if self._pool is not None or segment.size < 2 * _READY_BYTES:
+        if self._pool is not None or segment.size < 2 * _PREFAULT_BYTES:
             self.limit = end
             return
-        self.limit = min(end, position + _READY_BYTES)
-        self._allocator.want_pages(segment, position + 4 * _READY_BYTES)
+        self.limit = min(end, position + _PREFAULT_BYTES)
+        self._allocator.prefault(segment, position + 4 * _PREFAULT_BYTES)
 
     def _seal(self) -> None:
         """Fill the rest of the segment with a blank record."""
@@ -192,11 +192,11 @@ class WriteHead:
         self.written_offset = segment.end_offset
 
 
-def _shown(
-    hidden: bytes | bytearray, prefixes: Sequence[tuple[int, int, int]], position: int
+def _published(
+    unpublished: bytes | bytearray, prefixes: Sequence[tuple[int, int, int]], position: int
 ) -> bytearray:
     """Return records that will lie from `position` on with size and magic put in."""
-    records = bytearray(hidden)
+    records = bytearray(unpublished)
     for at, size, magic in prefixes:
         PREFIX.pack_into(records, at - position, size, magic)
     return records

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.columns import Bytes, Rows
-from orbitmq.store.log.append_rules import ZEROS_MAX
+from orbitmq.format.ordinary import ZEROS_MAX
 
 NOWHERE: Final = 2**63 - 1
 """As `whole_from`: no record is known to be ours."""

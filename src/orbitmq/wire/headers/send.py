@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from orbitmq.message import Property
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.header import Header
 
@@ -25,7 +26,10 @@ LETTERS: Final = {
 }
 """Full field name -> the letter that stands for it."""
 
-_NAMES: Final = {letter: name for name, letter in LETTERS.items()}
+BROKER_PROPERTIES: Final = frozenset(
+    (Property.REGION, Property.TRACE_ON, Property.CLUSTER, Property.POP_CK, Property.TRANSACTION)
+)
+"""Properties of a message that the broker sets itself, drops or looks at."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,23 +56,21 @@ class SendHeader(Header):
         """Return the header of a request with this code: 10 has full names, 310 and 320 letters."""
         if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
             return cls.read(fields)
-        given = (fields or {}).items()
-        return cls.read({_NAMES[letter]: text for letter, text in given if letter in _NAMES})
-
-    def write_letters(self) -> dict[str, str]:
-        """Return the fields for codes 310 and 320."""
-        return {LETTERS[name]: text for name, text in self.write().items()}
+        return cls.read(fields, LETTERS)
 
 
 @dataclass(slots=True, kw_only=True)
 class SendAnswer(Header):
-    """Where a message went. Clients need the first three with each of the codes 0, 10, 11 and 12."""
+    """Where a message went. Clients need ids and offsets with each of the codes 0, 10, 11 and 12.
 
-    msg_id: str  # offset id; of a batch all, separated by commas
+    In the order in which RocketMQ writes them.
+    """
+
     queue_id: int
-    queue_offset: int  # of a batch: the first
     transaction_id: str | None = None  # UNIQ_KEY of the message
-    batch_uniq_id: str | None = None
-    recall_handle: str | None = None
-    region: str | None = field(default=None, metadata={"wire": "MSG_REGION"})
+    msg_id: str  # offset id; of a batch all, separated by commas
     trace_on: bool | None = field(default=None, metadata={"wire": "TRACE_ON"})
+    region: str | None = field(default=None, metadata={"wire": "MSG_REGION"})
+    queue_offset: int  # of a batch: the first
+    batch_uniq_id: str | None = None  # of a batch that is kept as one record
+    recall_handle: str | None = None

@@ -1,48 +1,32 @@
-"""Write the records of sends that `find_sends` found, and their answers, compiled."""
+"""Write the records of sends that `find_sends` found, and their answers, compiled. See `plain.records`."""
 
 from typing import Final
 
 import numpy as np
 
 from orbitmq.format.client_batch import HEAD_BYTES
-from orbitmq.format.compiled.crc import masked_crc32
 from orbitmq.format.compiled.jit import helper, kernel
-from orbitmq.format.compiled.memory import copy, load_i16, load_i32, store_i16, store_i32, store_i64
-from orbitmq.format.record import (
-    BODY_AT,
-    BODY_CRC_AT,
-    BORN_HOST_AT,
-    BORN_MS_AT,
-    FLAG_AT,
-    LOG_OFFSET_AT,
-    MAGIC_AT,
-    MAGIC_V1,
-    QUEUE_ID_AT,
-    QUEUE_OFFSET_AT,
-    STORE_HOST_AT,
-    STORE_MS_AT,
-    SYS_FLAG_AT,
+from orbitmq.format.compiled.memory import copy, load_i16, load_i32, store_i16, store_i32
+from orbitmq.format.compiled.record import write_head, write_topic
+from orbitmq.format.record import BODY_AT, MAGIC_AT, MAGIC_V1
+from orbitmq.wire.fast.layout import (
+    BEFORE_ID,
+    BEFORE_KEY,
+    BEFORE_OFFSET,
+    BEFORE_OPAQUE,
+    BEFORE_QUEUE_ID,
+    ID_START,
+    LAST,
 )
 
-_RECONSUME_AT: Final = STORE_HOST_AT + 8
-_PREPARED_AT: Final = _RECONSUME_AT + 4
-_BODY_LENGTH_AT: Final = _PREPARED_AT + 8
-assert _BODY_LENGTH_AT + 4 == BODY_AT
-
-# The parts of an answer between its values, in the order in which they stand in it.
-BEFORE_QUEUE_ID, BEFORE_KEY, BEFORE_ID, ID_START, BEFORE_OFFSET, BEFORE_OPAQUE, LAST = range(7)
-PARTS: Final = 7
-ANSWER_BYTES_MAX: Final = 3 * 20 + 16  # of the values of one answer, but for its key
+_BODY_LENGTH_AT: Final = BODY_AT - 4
+_UNPUBLISHED: Final = 0  # size and magic come last, see `publish_records`
 
 
 @kernel
 def write_sends(
     out, position, log_offset, store_ms, hosts, data, text, suffix, rows, count, queues
 ):
-    """Write the records of all sends from `position` on, each without size and magic; return the end.
-
-    The caller has made sure that there is room. The queues' `next_offset` moves on.
-    """
     at = position
     for index in range(count):
         row = rows[index]
@@ -52,8 +36,19 @@ def write_sends(
             at = _write_batch(out, at, store_ms, hosts, data, text, suffix, row)
         else:
             offsets = row.log_offset, row.queue_offset
-            place = _write_head(
-                out, at, offsets, store_ms, hosts, data, row, row.flag, row.body_at, row.body_length
+            place = write_head(
+                out,
+                at,
+                _UNPUBLISHED,
+                offsets,
+                store_ms,
+                hosts,
+                row,
+                np.int64(0),
+                row.flag,
+                data,
+                row.body_at,
+                row.body_length,
             )
             at = _write_properties(out, place, data, row.body_at, 0, text, suffix, row)
         queues[row.queue].next_offset += row.messages
@@ -70,8 +65,19 @@ def _write_batch(out, at, store_ms, hosts, data, text, suffix, row):
         own_at = body_at + body_length + 2
         own = load_i16(data, own_at - 2)
         offsets = log_offset + at - start, queue_offset
-        place = _write_head(
-            out, at, offsets, store_ms, hosts, data, row, flag, body_at, body_length
+        place = write_head(
+            out,
+            at,
+            _UNPUBLISHED,
+            offsets,
+            store_ms,
+            hosts,
+            row,
+            np.int64(0),
+            flag,
+            data,
+            body_at,
+            body_length,
         )
         at = _write_properties(out, place, data, own_at, own, text, suffix, row)
         queue_offset += 1
@@ -80,34 +86,10 @@ def _write_batch(out, at, store_ms, hosts, data, text, suffix, row):
 
 
 @helper
-def _write_head(out, at, offsets, store_ms, hosts, data, row, flag, body_at, body_length):
-    """Write all between magic and topic; return where the topic goes."""
-    store_i32(out, at, np.int64(0))  # the size comes last, see `show_records`
-    store_i32(out, at + MAGIC_AT, np.int64(0))
-    store_i32(out, at + BODY_CRC_AT, masked_crc32(data, body_at, body_at + body_length))
-    store_i32(out, at + QUEUE_ID_AT, row.queue_id)
-    store_i32(out, at + FLAG_AT, flag)
-    store_i64(out, at + QUEUE_OFFSET_AT, offsets[1])
-    store_i64(out, at + LOG_OFFSET_AT, offsets[0])
-    store_i32(out, at + SYS_FLAG_AT, row.sys_flag)
-    store_i64(out, at + BORN_MS_AT, row.born_ms)
-    copy(out, at + BORN_HOST_AT, hosts, 0, 8)
-    store_i64(out, at + STORE_MS_AT, store_ms)
-    copy(out, at + STORE_HOST_AT, hosts, 8, 8)
-    store_i32(out, at + _RECONSUME_AT, row.reconsume_times)
-    store_i64(out, at + _PREPARED_AT, np.int64(0))
-    store_i32(out, at + _BODY_LENGTH_AT, body_length)
-    copy(out, at + BODY_AT, data, body_at, body_length)
-    return at + BODY_AT + body_length
-
-
-@helper
 def _write_properties(out, at, data, own_at, own, text, suffix, row):
     """Write the topic, a batch message's own properties, the request's and the broker's; return the end."""
-    out[at] = row.topic_length
-    copy(out, at + 1, data, row.topic_at, row.topic_length)
-    length_at = at + 1 + row.topic_length
-    at = length_at + 2
+    start = write_topic(out, at, 1, data, row.topic_at, row.topic_length)
+    at = start
     copy(out, at, data, own_at, own)
     at += own
     if own > 0 and out[at - 1] != 2:
@@ -117,7 +99,7 @@ def _write_properties(out, at, data, own_at, own, text, suffix, row):
     at += row.properties_length
     copy(out, at, suffix, 0, len(suffix))
     at += len(suffix)
-    store_i16(out, length_at, at - length_at - 2)
+    store_i16(out, start - 2, at - start)
     return at
 
 
@@ -130,11 +112,7 @@ def _record_bytes(out, at):
 
 
 @kernel
-def show_records(out, position, end):
-    """Give the records of `write_sends` their size and magic, one after the other.
-
-    A call of its own: whoever finds a size and a magic must find a whole record behind them.
-    """
+def publish_records(out, position, end):
     while position < end:
         size = _record_bytes(out, position)
         store_i32(out, position, size)
@@ -191,10 +169,6 @@ def _write_ids(out, at, records, row, position, parts, ends):
 
 @kernel
 def write_answers(out, text, records, position, rows, count, parts, ends):
-    """Write the frames that tell producers where their messages went; return how many bytes.
-
-    `records` holds what `write_sends` wrote from `position` on; `ends` says where each of the `parts` ends.
-    """
     at = np.int64(0)
     for index in range(count):
         row = rows[index]

@@ -5,24 +5,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from orbitmq.format.columns import Bytes
-from orbitmq.format.compiled.arrays import frozen
-from orbitmq.format.compiled.send_frames import QUEUE, SEND, find_sends
-from orbitmq.format.compiled.send_records import (
-    ANSWER_BYTES_MAX,
-    ID_START,
-    PARTS,
-    show_records,
-    write_answers,
-    write_sends,
-)
+from orbitmq.wire.fast.kernels import SendKernels
+from orbitmq.wire.fast.layout import ANSWER_BYTES_MAX, ID_START, PARTS, QUEUE, SEND, Bytes
 
 SENDS_MAX: Final = 256
 """So many sends are taken together."""
 _QUEUES_MAX: Final = 64
 _TEXT_BYTES: Final = 256 * 1024
 _NO_BYTES: Final[Bytes] = np.empty(0, dtype=np.uint8)
-_NO_DATA: Final = frozen(_NO_BYTES)
+_NO_DATA: Final[Bytes] = np.frombuffer(b"", dtype=np.uint8)  # read-only, as all data is
 
 
 class SentTo(NamedTuple):
@@ -37,7 +28,8 @@ class SentTo(NamedTuple):
 class SendRun:
     """Sends that came together. Used again for the next ones; belongs to one thread."""
 
-    def __init__(self, *, frame_bytes_max: int, body_bytes_max: int) -> None:
+    def __init__(self, kernels: SendKernels, *, frame_bytes_max: int, body_bytes_max: int) -> None:
+        self._kernels = kernels
         self.count = 0
         self.end = 0  # position in the data behind the last of them
         self.record_bytes = 0  # of all their records together
@@ -53,7 +45,7 @@ class SendRun:
         self._records = _NO_BYTES
 
     def use_texts(self, suffix: bytes, parts: Sequence[bytes]) -> None:
-        """Set what the broker adds to properties, and the parts of an answer (see `send_records`)."""
+        """Set what the broker adds to properties, and the parts of an answer (see `layout`)."""
         assert len(parts) == PARTS
         self._suffix = np.frombuffer(suffix, dtype=np.uint8)
         self._parts = np.frombuffer(b"".join(parts), dtype=np.uint8)
@@ -61,10 +53,10 @@ class SendRun:
         self._id_bytes = len(parts[ID_START]) + 16 + 1  # and a comma
 
     def find(self, data: bytes, start: int = 0) -> int:
-        """Look for plain sends from `start` on; return how many there are."""
+        """Look for ordinary sends from `start` on; return how many there are."""
         self._data = np.frombuffer(data, dtype=np.uint8)
         frame_max, body_max = self._limits
-        self.count, queue_count, self.end, key_bytes, messages, *sender = find_sends(
+        self.count, queue_count, self.end, key_bytes, messages, *sender = self._kernels.find_sends(
             self._data,
             start,
             frame_max,
@@ -106,7 +98,7 @@ class SendRun:
         assert 0 <= position <= len(out) - self.record_bytes
         assert len(next_offsets) == len(self.queues)
         self._queues["next_offset"][: len(next_offsets)] = next_offsets
-        end: int = write_sends(
+        end = self._kernels.write_sends(
             out,
             position,
             log_offset,
@@ -123,14 +115,16 @@ class SendRun:
         self._records, self._records_at = out, position
         return end
 
-    def show(self) -> None:
+    def publish(self) -> None:
         """Give the records that were written size and magic, in their order."""
-        show_records(self._records, self._records_at, self._records_at + self.record_bytes)
+        self._kernels.publish_records(
+            self._records, self._records_at, self._records_at + self.record_bytes
+        )
 
     def answers(self) -> bytes:
-        """Return the frames that answer the sends; the records are written and shown."""
+        """Return the frames that answer the sends; the records are written and published."""
         out = np.empty(self._answers_max, dtype=np.uint8)
-        used = write_answers(
+        used = self._kernels.write_answers(
             out,
             self._text,
             self._records,
@@ -145,14 +139,3 @@ class SendRun:
     def release(self) -> None:
         """Let go of what came and of the segment."""
         self._data, self._records = _NO_DATA, _NO_BYTES
-
-
-def warm_sends() -> None:
-    """Load or compile what is above."""
-    run = SendRun(frame_bytes_max=16, body_bytes_max=16)
-    parts: list[bytes] = [b""] * PARTS
-    run.use_texts(b"", parts)
-    run.find(b"")
-    run.write(np.zeros(1, dtype=np.uint8), 0, 0, 0, bytes(16), [])
-    run.show()
-    run.answers()

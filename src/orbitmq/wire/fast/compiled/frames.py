@@ -1,10 +1,4 @@
-"""Find the sends at the beginning of what came from a producer, compiled.
-
-A send is taken if it looks as nearly all do: a JSON header without blanks, fields as texts, properties in
-which only 0x01 and 0x02 are escaped and which ask for nothing that the broker would have to do. At the
-first frame that looks otherwise, or has not come whole, the search ends: it goes the ordinary way, through
-`wire` and the broker's rules, which know everything. So nothing here is ever refused.
-"""
+"""Find the ordinary sends at the beginning of what came from a producer, compiled. See `plain.frames`."""
 
 from typing import Final
 
@@ -14,101 +8,51 @@ from orbitmq.format.client_batch import HEAD_BYTES
 from orbitmq.format.compiled.jit import helper, kernel
 from orbitmq.format.compiled.memory import load_i16, load_i32
 from orbitmq.format.compiled.text import find_byte, same_bytes
+from orbitmq.format.ordinary import SPECIAL_FLAGS, SPECIAL_NAME, SPECIAL_PREFIXES
 from orbitmq.format.record import OVERHEAD_BYTES
-from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, Property
+from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.fast.layout import NAMES_MAX
+from orbitmq.wire.frame import HEADER_BYTES_MAX
+from orbitmq.wire.header import INT_MAX, ONEWAY_FLAG
+from orbitmq.wire.header_json import MEMBERS
+from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS
 
-SEND: Final = np.dtype(
-    [
-        ("topic_at", "i8"),
-        ("topic_length", "i8"),
-        ("properties_at", "i8"),  # in the text, not in the data
-        ("properties_length", "i8"),
-        ("key_at", "i8"),  # in the text
-        ("key_length", "i8"),
-        ("body_at", "i8"),
-        ("body_length", "i8"),
-        ("language_at", "i8"),
-        ("language_length", "i8"),
-        ("born_ms", "i8"),
-        ("log_offset", "i8"),  # of the first message; written by `write_sends`
-        ("queue_offset", "i8"),
-        ("queue_id", "i8"),
-        ("sys_flag", "i8"),
-        ("flag", "i8"),
-        ("reconsume_times", "i8"),
-        ("opaque", "i8"),
-        ("version", "i8"),
-        ("queue", "i8"),  # number of its queue among those of the run
-        ("messages", "i8"),
-        ("bytes", "i8"),  # of its records
-        ("batch", "i8"),  # 1: the body is a client batch
-        ("oneway", "i8"),
-    ]
-)
-"""One send. Positions count from the start of the data, unless said otherwise."""
-
-QUEUE: Final = np.dtype(
-    [
-        ("topic_at", "i8"),
-        ("topic_length", "i8"),
-        ("queue_id", "i8"),
-        ("messages", "i8"),
-        ("bytes", "i8"),  # of their records
-        ("next_offset", "i8"),  # queue offset of the next message; set by the caller
-    ]
-)
-"""A queue that sends of a run go to."""
-
-HEADER_BYTES_MAX: Final = 1 << 20  # a longer one is the decoder's to refuse
-_INT_MAX: Final = 2**31 - 1
-_SEND_V1: Final = 10
-_SEND_V2: Final = 310
-_SEND_BATCH: Final = 320
-_SPECIAL_FLAGS: Final = 0xFC  # transaction type, IPv6 hosts, unwrap, inner batch
-_NAMES_MAX: Final = 64  # a send with more properties goes the ordinary way
 _NONE: Final = np.int64(-1)
+_SEND_V1: Final = RequestCode.SEND_MESSAGE.value
+_SEND_V2: Final = RequestCode.SEND_MESSAGE_V2.value
+_SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 
 
 def _word(text: str) -> np.ndarray:
     return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
-_NAME_OF: Final = {
-    "b": "topic",
-    "e": "queueId",
-    "f": "sysFlag",
-    "g": "bornTimestamp",
-    "h": "flag",
-    "i": "properties",
-    "j": "reconsumeTimes",
-    "m": "batch",
-    "d": "defaultTopicQueueNums",
-    "l": "maxReconsumeTimes",
-}
-_LETTERS: Final = _word("".join(_NAME_OF))
-_NAMES: Final = _word("".join(_NAME_OF.values()))
-_NAME_ENDS: Final = np.cumsum([0, *map(len, _NAME_OF.values())])
-_CODE: Final = _word("code")
-_FLAG: Final = _word("flag")
-_OPAQUE: Final = _word("opaque")
-_VERSION: Final = _word("version")
-_LANGUAGE: Final = _word("language")
-_FIELDS: Final = _word("extFields")
-_ENCODING: Final = _word("serializeTypeCurrentRPC")
-_REMARK: Final = _word("remark")
+def _words(*texts: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return texts as one array, and where each of them ends; the first number is 0."""
+    return _word("".join(texts)), np.cumsum([0, *map(len, texts)])
+
+
+_LETTERS: Final = _word("".join(LETTERS.values()))
+_NAMES, _NAME_ENDS = _words(*LETTERS)
+_TOPIC: Final = ord(LETTERS["topic"])
+_COUNT: Final = ord(LETTERS["defaultTopicQueueNums"])
+_QUEUE_ID: Final = ord(LETTERS["queueId"])
+_SYS_FLAG: Final = ord(LETTERS["sysFlag"])
+_BORN: Final = ord(LETTERS["bornTimestamp"])
+_OWN_FLAG: Final = ord(LETTERS["flag"])
+_PROPERTIES: Final = ord(LETTERS["properties"])
+_TIMES: Final = ord(LETTERS["reconsumeTimes"])
+_TIMES_MAX: Final = ord(LETTERS["maxReconsumeTimes"])
+_BATCH: Final = ord(LETTERS["batch"])
+_CODE, _FIELDS, _FLAG, _LANGUAGE, _OPAQUE, _REMARK, _ENCODING, _VERSION = map(_word, MEMBERS)
 _TRUE: Final = _word("true")
 _FALSE: Final = _word("false")
 _CONTROL: Final = _word("u000")
-_UNIQUE: Final = _word("UNIQ_KEY")
-_WAIT: Final = _word("WAIT")
-_DELAY: Final = _word("DELAY")
-_POP_CK: Final = _word("POP_CK")
-_CLUSTER: Final = _word("CLUSTER")
-_TRACE_ON: Final = _word("TRACE_ON")
-_TRAN_MSG: Final = _word("TRAN_MSG")
-_MSG_REGION: Final = _word("MSG_REGION")
-_INNER: Final = _word("INNER_")
-_TIMER: Final = _word("TIMER_")
+_UNIQUE: Final = _word(Property.UNIQ_KEY)
+_WAIT: Final = _word(Property.WAIT)
+_ACTED_ON, _ACTED_ON_ENDS = _words(SPECIAL_NAME, *sorted(BROKER_PROPERTIES))
+_PREFIXES, _PREFIX_ENDS = _words(*SPECIAL_PREFIXES)
 
 
 @helper
@@ -180,19 +124,19 @@ def _unescape(data, at, end, text, used):
 
 
 @helper
-def _needs_care(text, at, length):
-    """Tell whether a property is one that the broker acts on, or sets itself."""
-    if length == 5:
-        return same_bytes(text, at, _DELAY, 0, 5)
-    if length == 6:
-        return same_bytes(text, at, _POP_CK, 0, 6)
-    if length == 7:
-        return same_bytes(text, at, _CLUSTER, 0, 7)
-    if length == 8:
-        return same_bytes(text, at, _TRACE_ON, 0, 8) or same_bytes(text, at, _TRAN_MSG, 0, 8)
-    if length == 10 and same_bytes(text, at, _MSG_REGION, 0, 10):
-        return True
-    return length > 6 and (same_bytes(text, at, _INNER, 0, 6) or same_bytes(text, at, _TIMER, 0, 6))
+def _is_acted_on(text, at, length):
+    """Tell whether a property is one that store or broker act on, or set themselves."""
+    for number in range(len(_ACTED_ON_ENDS) - 1):
+        start = _ACTED_ON_ENDS[number]
+        size = _ACTED_ON_ENDS[number + 1] - start
+        if length == size and same_bytes(text, at, _ACTED_ON, start, size):
+            return True
+    for number in range(len(_PREFIX_ENDS) - 1):
+        start = _PREFIX_ENDS[number]
+        size = _PREFIX_ENDS[number + 1] - start
+        if length >= size and same_bytes(text, at, _PREFIXES, start, size):
+            return True
+    return False
 
 
 @helper
@@ -222,7 +166,7 @@ def _look_at_properties(text, start, end, names):
         length = name_end - at
         if length == 0 or name_end + 1 >= piece_end or count == len(names):
             return False, nothing, nothing
-        if _needs_care(text, at, length) or _is_known(text, at, length, names, count):
+        if _is_acted_on(text, at, length) or _is_known(text, at, length, names, count):
             return False, nothing, nothing
         value_at = name_end + 1
         if _is(text, at, length, _UNIQUE):
@@ -279,7 +223,7 @@ def _read_fields(data, at, end, row, text, used, named):
         if data[name_end + 2] != 0x22:
             return _NONE, used
         at = name_end + 3
-        if letter == 0x69:  # i: properties
+        if letter == _PROPERTIES:
             row.properties_at = used
             used, stop = _unescape(data, at, end, text, used)
             if used < 0:
@@ -290,27 +234,27 @@ def _read_fields(data, at, end, row, text, used, named):
             stop = _text_end(data, at, end)
             if stop < 0:
                 return _NONE, used
-        if letter == 0x62:  # b: topic
+        if letter == _TOPIC:
             row.topic_at, row.topic_length = at, stop - at
             seen |= 2
-        elif letter == 0x65:  # e: queue id
+        elif letter == _QUEUE_ID:
             row.queue_id = _field_number(data, at, stop)
             seen |= 4
-        elif letter == 0x66:  # f: system flags
+        elif letter == _SYS_FLAG:
             row.sys_flag = _field_number(data, at, stop)
             seen |= 8
-        elif letter == 0x67:  # g: time
+        elif letter == _BORN:
             row.born_ms = _field_number(data, at, stop)
             seen |= 16
-        elif letter == 0x68:  # h: flag
+        elif letter == _OWN_FLAG:
             row.flag = _field_number(data, at, stop)
             seen |= 32
-        elif letter == 0x6A:  # j: how often it was tried before
+        elif letter == _TIMES:
             row.reconsume_times = _field_number(data, at, stop)
-        elif letter == 0x64 or letter == 0x6C:  # d, l: of new topics and of retries  # noqa: PLR1714
+        elif letter == _COUNT or letter == _TIMES_MAX:  # noqa: PLR1714, SIM109
             if _field_number(data, at, stop) < 0:
                 return _NONE, used
-        elif letter == 0x6D:  # m: batch
+        elif letter == _BATCH:
             row.batch = 1 if _is(data, at, stop - at, _TRUE) else 0
             if row.batch == 0 and not _is(data, at, stop - at, _FALSE):
                 return _NONE, used
@@ -325,13 +269,13 @@ def _read_fields(data, at, end, row, text, used, named):
 
 @helper
 def _read_header(data, at, end, row, text, used):
-    """Read a header; return the end in the text, -1 if it is no plain send."""
+    """Read a header; return the end in the text, -1 if it is no ordinary send."""
     if at >= end or data[at] != 0x7B:
         return _NONE
     at += 1
     code = flag = np.int64(-1)
     has_fields = named = False
-    row.opaque, row.version, row.language_length = 0, 0, 0
+    row.opaque, row.version, row.language_at, row.language_length = 0, 0, 0, 0
     while True:
         if at >= end or data[at] != 0x22:
             return _NONE
@@ -362,7 +306,7 @@ def _read_header(data, at, end, row, text, used):
             at = stop + 1
         else:
             value, at = _number(data, at, end)
-            if value < 0 or value > _INT_MAX:
+            if value < 0 or value > INT_MAX:
                 return _NONE
             if _is(data, name_at, length, _CODE):
                 code = value
@@ -384,9 +328,9 @@ def _read_header(data, at, end, row, text, used):
         return _NONE
     if code != _SEND_V1 and code != _SEND_V2 and code != _SEND_BATCH:  # noqa: PLR1714
         return _NONE
-    if flag != 0 and flag != 2:  # noqa: PLR1714
+    if flag != 0 and flag != ONEWAY_FLAG:  # noqa: PLR1714
         return _NONE
-    row.oneway = flag >> 1
+    row.oneway = 1 if flag == ONEWAY_FLAG else 0
     return used
 
 
@@ -394,11 +338,11 @@ def _read_header(data, at, end, row, text, used):
 def _fits(row, body_max):
     """Tell whether the numbers of a send are those of an ordinary message."""
     return (
-        0 <= row.queue_id <= _INT_MAX
-        and 0 <= row.flag <= _INT_MAX
-        and 0 <= row.reconsume_times <= _INT_MAX
-        and 0 <= row.sys_flag <= _INT_MAX
-        and row.sys_flag & _SPECIAL_FLAGS == 0
+        0 <= row.queue_id <= INT_MAX
+        and 0 <= row.flag <= INT_MAX
+        and 0 <= row.reconsume_times <= INT_MAX
+        and 0 <= row.sys_flag <= INT_MAX
+        and row.sys_flag & SPECIAL_FLAGS == 0
         and row.born_ms >= 0
         and 0 < row.topic_length <= TOPIC_BYTES_MAX
         and 0 < row.body_length <= body_max
@@ -460,15 +404,10 @@ def _queue_of(data, row, queues, queue_count):
 
 @kernel
 def find_sends(data, start, frame_max, body_max, suffix_length, rows, queues, text):
-    """Fill `rows` and `queues` with the plain sends from `start` on.
-
-    Return how many of both, where the last send ends, how many bytes of keys and messages they have, and
-    language (position, length) and version of the last sender.
-    """
     count = queue_count = 0
     at, used = start, np.int64(0)
     key_bytes = messages = np.int64(0)
-    names = np.empty((_NAMES_MAX, 2), dtype=np.int64)
+    names = np.empty((NAMES_MAX, 2), dtype=np.int64)
     while count < len(rows) and len(data) - at >= 8:
         length, header_length = load_i32(data, at), load_i32(data, at + 4)
         if length > frame_max - 4 or not 0 <= header_length <= min(length - 4, HEADER_BYTES_MAX):

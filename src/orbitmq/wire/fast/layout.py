@@ -1,0 +1,71 @@
+"""What the kernels of sends exchange: one row for each send and each queue, and the parts of an answer."""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from orbitmq.wire.headers.send import LETTERS
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Table = npt.NDArray[np.void]  # of SEND or QUEUE
+
+SEND: Final = np.dtype(
+    [
+        ("topic_at", "i8"),
+        ("topic_length", "i8"),
+        ("properties_at", "i8"),  # in the text, not in the data
+        ("properties_length", "i8"),
+        ("key_at", "i8"),  # in the text
+        ("key_length", "i8"),
+        ("body_at", "i8"),
+        ("body_length", "i8"),
+        ("language_at", "i8"),
+        ("language_length", "i8"),
+        ("born_ms", "i8"),
+        ("log_offset", "i8"),  # of the first message; written by `write_sends`
+        ("queue_offset", "i8"),
+        ("queue_id", "i8"),
+        ("sys_flag", "i8"),
+        ("flag", "i8"),
+        ("reconsume_times", "i8"),
+        ("opaque", "i8"),
+        ("version", "i8"),
+        ("queue", "i8"),  # number of its queue among those of the run
+        ("messages", "i8"),
+        ("bytes", "i8"),  # of its records
+        ("batch", "i8"),  # 1: the body is a client batch
+        ("oneway", "i8"),
+    ]
+)
+"""One send. Positions count from the start of the data, unless said otherwise."""
+
+QUEUE: Final = np.dtype(
+    [
+        ("topic_at", "i8"),
+        ("topic_length", "i8"),
+        ("queue_id", "i8"),
+        ("messages", "i8"),
+        ("bytes", "i8"),  # of their records
+        ("next_offset", "i8"),  # queue offset of the next message; set by the caller
+    ]
+)
+"""A queue that sends of a run go to."""
+
+REQUIRED: Final = ("topic", "queueId", "sysFlag", "bornTimestamp", "flag", "properties")
+"""Fields that every ordinary send has, by their whole names."""
+NUMBERS: Final = (
+    *("queueId", "sysFlag", "bornTimestamp", "flag", "reconsumeTimes"),
+    *("defaultTopicQueueNums", "maxReconsumeTimes"),
+)
+"""Fields that must be numbers, not negative, where they are given."""
+assert {*REQUIRED, *NUMBERS} <= LETTERS.keys()
+
+NAMES_MAX: Final = 64
+"""A send with more properties goes the general way."""
+
+# The parts of an answer between its values, in the order in which they stand in it.
+BEFORE_QUEUE_ID, BEFORE_KEY, BEFORE_ID, ID_START, BEFORE_OFFSET, BEFORE_OPAQUE, LAST = range(7)
+PARTS: Final = 7
+ANSWER_BYTES_MAX: Final = 3 * 20 + 16  # of the values of one answer, but for its key
