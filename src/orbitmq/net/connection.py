@@ -9,7 +9,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
 
 from orbitmq.errors import (
     RemoteProtocolError,
@@ -35,6 +35,8 @@ from orbitmq.wire.frame import FrameDecoder
 _log = logging.getLogger(__name__)
 
 _TLS_HELLO: Final = 0x16
+_SWEEP_PAUSE_S: Final = 0.005
+"""Requests that were not answered are looked for no more often than this."""
 
 
 class ConnectionHandler(Protocol):
@@ -58,13 +60,16 @@ class TakesBytes(Protocol):
         """Handle the frames that these bytes begin with, as far as it likes; return their length."""
 
 
-class _Waiting:
+OnAnswer = Callable[[Command | WireError], None]
+"""Gets what became of a request: the answer, whatever its code, or why there is none. Must not raise."""
+
+
+class _Pending(NamedTuple):
     """A request of ours without an answer yet."""
 
-    __slots__ = ("future", "timer")
-
-    def __init__(self, future: "asyncio.Future[Command]", timer: asyncio.TimerHandle) -> None:
-        self.future, self.timer = future, timer
+    on_answer: OnAnswer
+    deadline: float  # loop time
+    code: int
 
 
 class Connection(asyncio.Protocol):
@@ -91,7 +96,9 @@ class Connection(asyncio.Protocol):
         self.use(handler)
         self._decoder = FrameDecoder(config.frame_bytes_max)
         self._opaques = Opaques()
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _Pending] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
         self._out: list[bytes] = []
         self._backlog: list[Command] = []
         self._in_turn = False  # a flush follows anyway
@@ -160,17 +167,17 @@ class Connection(asyncio.Protocol):
         self.closed = True
         self._out.clear()
         self._backlog.clear()
-        waiting, self._waiting = self._waiting, {}
-        for one in waiting.values():
-            one.timer.cancel()
-            if not one.future.done():
-                error = UnreachableError(self.peer, "the connection broke before the answer came")
-                one.future.set_exception(error)
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
         self._handler.on_close(self, exc)
         if self._on_lost is not None:
             self._on_lost(self)
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        pending, self._waiting = self._waiting, {}
+        for one in pending.values():
+            what = "the connection broke before the answer came"
+            one.on_answer(UnreachableError(self.peer, what))
 
     def _offer(self, take_bytes: Callable[["Connection", bytes], int], data: bytes) -> bytes:
         """Let the handler take what it can; return the rest."""
@@ -217,9 +224,7 @@ class Connection(asyncio.Protocol):
                 "%s: an answer that nobody waits for (any more): %d", self.peer, command.code
             )
             return
-        one.timer.cancel()
-        if not one.future.done():
-            one.future.set_result(command)
+        one.on_answer(command)
 
     # --- sending ---
 
@@ -249,24 +254,65 @@ class Connection(asyncio.Protocol):
     def request(self, command: Command, timeout_ms: float) -> "asyncio.Future[Command]":
         """Send a request; the future gets the answer, whatever its code, or a WireError."""
         future: asyncio.Future[Command] = self._loop.create_future()
-        if self.closed:
-            future.set_exception(UnreachableError(self.peer, "the connection is closed"))
-            return future
-        if len(self._waiting) >= self._config.pending_requests_max:
-            what = f"{len(self._waiting)} requests wait for answers already"
-            future.set_exception(TooManyRequestsError(self.peer, what))
-            return future
-        opaque = command.opaque = self._opaques.next()
-        timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, opaque, command.code)
-        self._waiting[opaque] = _Waiting(future, timer)
-        self.send(command)
+
+        def settle(answer: Command | WireError) -> None:
+            if future.done():
+                return
+            if isinstance(answer, WireError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        command.opaque = self.next_opaque()
+        try:
+            self.exchange(command.opaque, command.code, encode_command(command), timeout_ms, settle)
+        except WireError as refused:
+            future.set_exception(refused)
         return future
 
-    def _timed_out(self, opaque: int, code: int) -> None:
-        one = self._waiting.pop(opaque, None)
-        if one is not None and not one.future.done():
-            what = f"no answer in time to request code {code}"
-            one.future.set_exception(RequestTimeoutError(self.peer, what))
+    def next_opaque(self) -> int:
+        """Return the number of the next request, for a frame that somebody else makes."""
+        return self._opaques.next()
+
+    def exchange(
+        self, opaque: int, code: int, frame: bytes, timeout_ms: float, on_answer: OnAnswer
+    ) -> None:
+        """Send a request that is a frame already; `on_answer` is called once. WireError: not sent."""
+        if self.closed:
+            raise UnreachableError(self.peer, "the connection is closed")
+        waiting = self._waiting
+        if len(self._waiting) >= self._config.pending_requests_max:
+            what = f"{len(waiting)} requests wait for answers already"
+            raise TooManyRequestsError(self.peer, what)
+        deadline = self._loop.time() + timeout_ms / 1000
+        if self._sweep_timer is None or deadline < self._sweep_at:
+            self._sweep_by(deadline)
+        is_alone = not waiting and not self._out and not self._in_turn
+        waiting[opaque] = _Pending(on_answer, deadline, code)
+        if is_alone:  # nothing to wait for: what comes later in this turn leaves together
+            self._out.append(frame)
+            self._flush()
+        else:
+            self.send_frame(frame)
+
+    def _sweep_by(self, deadline: float) -> None:
+        """Look for late answers at this time. One timer for all: hardly any request is ever late."""
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._sweep_at = deadline
+        self._sweep_timer = self._loop.call_at(deadline, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        now = self._loop.time()
+        late = [(opaque, one) for opaque, one in self._waiting.items() if one.deadline <= now]
+        for opaque, one in late:
+            if self._waiting.pop(opaque, None) is not None:
+                what = f"no answer in time to request code {one.code}"
+                one.on_answer(RequestTimeoutError(self.peer, what))
+        if self._waiting and self._sweep_timer is None:
+            earliest = min(one.deadline for one in self._waiting.values())
+            self._sweep_by(max(earliest, now + _SWEEP_PAUSE_S))
 
     def _flush(self) -> None:
         if not self._out or self.closed:
