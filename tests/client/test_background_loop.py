@@ -144,9 +144,13 @@ def test_the_background_thread_goes_on_when_the_callers_are_gone(loop):
             ticks.append(threading.current_thread().name)
             await asyncio.sleep(0.001)  # sleep: a timer of the loop is what has to go on
 
+    async def start() -> None:
+        tasks.append(asyncio.get_running_loop().create_task(tick()))
+
+    loop.run(where())
+    loop.run(start())
     for _ in range(20):
         loop.run(where())
-    loop.call(lambda: tasks.append(loop.loop.create_task(tick())))
 
     deadline = time.monotonic() + 10
     while ticks.count("orbitmq-client") < 5:

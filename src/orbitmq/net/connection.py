@@ -8,8 +8,9 @@ import asyncio
 import ipaddress
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from orbitmq.errors import (
     RemoteProtocolError,
@@ -35,6 +36,9 @@ from orbitmq.wire.frame import FrameDecoder
 _log = logging.getLogger(__name__)
 
 _TLS_HELLO: Final = 0x16
+_ANSWERS_PER_TURN: Final = 8
+"""Of more in one read half have their turn later: what the first half starts leaves before, so that the
+peer has something to do while the second half is looked at."""
 _SWEEP_PAUSE_S: Final = 0.005
 """Requests that were not answered are looked for no more often than this."""
 
@@ -64,12 +68,8 @@ OnAnswer = Callable[[Command | WireError], None]
 """Gets what became of a request: the answer, whatever its code, or why there is none. Must not raise."""
 
 
-class _Pending(NamedTuple):
-    """A request of ours without an answer yet."""
-
-    on_answer: OnAnswer
-    deadline: float  # loop time
-    code: int
+_Pending = tuple[OnAnswer, float, int]
+"""A request of ours without an answer yet: whom to tell, until when (loop time), and its code."""
 
 
 class Connection(asyncio.Protocol):
@@ -97,6 +97,7 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder(config.frame_bytes_max)
         self._opaques = Opaques()
         self._waiting: dict[int, _Pending] = {}
+        self._answers: deque[Command] = deque()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
         self._out: list[bytes] = []
@@ -174,10 +175,12 @@ class Connection(asyncio.Protocol):
             self._on_lost(self)
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
+        while self._answers:
+            self._answered(self._answers.popleft())
         pending, self._waiting = self._waiting, {}
-        for one in pending.values():
+        for on_answer, _, _ in pending.values():
             what = "the connection broke before the answer came"
-            one.on_answer(UnreachableError(self.peer, what))
+            on_answer(UnreachableError(self.peer, what))
 
     def _offer(self, take_bytes: Callable[["Connection", bytes], int], data: bytes) -> bytes:
         """Let the handler take what it can; return the rest."""
@@ -196,9 +199,10 @@ class Connection(asyncio.Protocol):
         self.encoding, self.language, self.version = last.encoding, last.language, last.version
         requests = [command for command in commands if not command.flag & 1]
         if len(requests) != len(commands):
-            for command in commands:
-                if command.flag & 1:
-                    self._answered(command)
+            is_waiting = bool(self._answers)  # for its turn already
+            self._answers.extend(command for command in commands if command.flag & 1)
+            if not is_waiting:
+                self._deliver()
         if requests:
             self._backlog += requests
             if not self._paused:
@@ -217,6 +221,15 @@ class Connection(asyncio.Protocol):
             self._in_turn = False
         self._flush()
 
+    def _deliver(self) -> None:
+        """Hand answers over, a few in each turn of the loop."""
+        answers = self._answers
+        count = max(len(self._waiting) // 2, _ANSWERS_PER_TURN)
+        for _ in range(min(len(answers), count)):
+            self._answered(answers.popleft())
+        if answers:
+            self._loop.call_soon(self._deliver)
+
     def _answered(self, command: Command) -> None:
         one = self._waiting.pop(command.opaque, None)
         if one is None:
@@ -224,7 +237,7 @@ class Connection(asyncio.Protocol):
                 "%s: an answer that nobody waits for (any more): %d", self.peer, command.code
             )
             return
-        one.on_answer(command)
+        one[0](command)
 
     # --- sending ---
 
@@ -288,7 +301,7 @@ class Connection(asyncio.Protocol):
         if self._sweep_timer is None or deadline < self._sweep_at:
             self._sweep_by(deadline)
         is_alone = not waiting and not self._out and not self._in_turn
-        waiting[opaque] = _Pending(on_answer, deadline, code)
+        waiting[opaque] = (on_answer, deadline, code)
         if is_alone:  # nothing to wait for: what comes later in this turn leaves together
             self._out.append(frame)
             self._flush()
@@ -305,13 +318,14 @@ class Connection(asyncio.Protocol):
     def _sweep(self) -> None:
         self._sweep_timer = None
         now = self._loop.time()
-        late = [(opaque, one) for opaque, one in self._waiting.items() if one.deadline <= now]
-        for opaque, one in late:
-            if self._waiting.pop(opaque, None) is not None:
-                what = f"no answer in time to request code {one.code}"
-                one.on_answer(RequestTimeoutError(self.peer, what))
+        late = [opaque for opaque, (_, deadline, _) in self._waiting.items() if deadline <= now]
+        for opaque in late:
+            one = self._waiting.pop(opaque, None)
+            if one is not None:
+                what = f"no answer in time to request code {one[2]}"
+                one[0](RequestTimeoutError(self.peer, what))
         if self._waiting and self._sweep_timer is None:
-            earliest = min(one.deadline for one in self._waiting.values())
+            earliest = min(deadline for _, deadline, _ in self._waiting.values())
             self._sweep_by(max(earliest, now + _SWEEP_PAUSE_S))
 
     def _flush(self) -> None:

@@ -8,7 +8,7 @@ with Producer(namesrv="127.0.0.1:9876", group="demo") as producer:
     producer.send(Message("Orders", b"step 2"), key="order-17")   # one queue for each key
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -61,8 +61,10 @@ class Producer(SyncClient[AsyncProducer]):
         timeout_ms: float | None = None,
     ) -> SendResult:
         """Send and wait until the broker has stored it; see AsyncProducer.send."""
-        choice = make_selector(key, queue, selector)
-        return self._start(message, self._inner.rule, timeout_ms, choice).result()
+        loop, choice = self.opened_loop, make_selector(key, queue, selector)
+        outcome: LightFuture[SendResult] = LightFuture(loop)
+        start = self._prepare(message, outcome, self._inner.rule, timeout_ms, choice)
+        return loop.call_and_wait(start, outcome)
 
     def send_async(
         self,
@@ -74,21 +76,25 @@ class Producer(SyncClient[AsyncProducer]):
         timeout_ms: float | None = None,
     ) -> "Future[SendResult]":
         """Send; the future gets the result. See AsyncProducer.send_async."""
-        choice = make_selector(key, queue, selector)
-        return self._start(message, self._inner.async_rule, timeout_ms, choice)
+        loop, choice = self.opened_loop, make_selector(key, queue, selector)
+        # No turns in the loop for who waits for it: the thread does better to prepare the next ones.
+        outcome: LightFuture[SendResult] = LightFuture()
+        loop.call(self._prepare(message, outcome, self._inner.async_rule, timeout_ms, choice))
+        return outcome
 
-    def _start(
+    def _prepare(
         self,
         message: Message,
+        outcome: LightFuture[SendResult],
         rule: RetryRule,
         timeout_ms: float | None,
         selector: QueueSelector | None,
-    ) -> "Future[SendResult]":
+    ) -> Callable[[], None]:
+        """Wait for room, and return what starts the send when the loop calls it."""
         loop, inner = self.opened_loop, self._inner
         request = inner.engine.requests.single(message)
         if not inner.has_room(loop.waiting_count):
             loop.run(inner.wait_for_room(timeout_ms))
-        outcome: LightFuture[SendResult] = LightFuture(loop)
 
         def start() -> None:
             try:
@@ -96,8 +102,7 @@ class Producer(SyncClient[AsyncProducer]):
             except Exception as failure:
                 outcome.set_exception(failure)
 
-        loop.call(start)
-        return outcome
+        return start
 
     send_oneway = forward(AsyncProducer.send_oneway)
     send_batch = forward(AsyncProducer.send_batch)
