@@ -356,7 +356,7 @@ def part_client(root: Path, size: Size, kinds: list[str]) -> list[Line]:
             if not sync:
                 rows = {}
                 for side in sides:
-                    wanted = _message_count(side, topics[side.kind])
+                    wanted = message_count(side, topics[side.kind])
                     rows[side.kind] = _java_client(side, "push", topics[side.kind], 20, wanted)
                 lines.append(_rate_line("backlog, Java push consumer", rows, 1.5))
     return lines
@@ -366,7 +366,7 @@ def _rate_line(what: str, rows: dict[str, Row], goal: float) -> Line:
     return Line(what, rows["ours"]["rate"], rows.get("java", {}).get("rate"), goal=goal)
 
 
-def _message_count(side: Side, topic: str) -> int:
+def message_count(side: Side, topic: str) -> int:
     """Return how many messages a topic of 8 queues has."""
     count = 0
     for queue_id in range(8):

@@ -40,7 +40,6 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
         "client/admin/results.py": {"is_online", "earliest_ms"},
         "client/consumer/idempotence.py": {"forget_old"},
         "client/producer/producer.py": {"send_batch"},
-        "client/sync/producer.py": {"send_batch"},
         "client/consumer/rebalance.py": {"MachineRoom", "MachineRoomNearby", "Fixed"},
         "client/producer/send_result.py": {"is_ok"},
         "format/message_id.py": {"decode_unique_id"},

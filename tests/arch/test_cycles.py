@@ -11,13 +11,6 @@ KNOWN: set[frozenset[str]] = {
     frozenset({"orbitmq.format.kernels", "orbitmq.format.plain", "orbitmq.format.compiled"}),
     frozenset(
         {
-            "orbitmq.client.core.core",
-            "orbitmq.client.producer.producer",
-            "orbitmq.client.producer.send_engine",
-        }
-    ),
-    frozenset(
-        {
             "orbitmq.spark.streams.source",
             "orbitmq.spark.streams.store",
             "orbitmq.spark.streams.topics",

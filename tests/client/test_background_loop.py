@@ -2,6 +2,9 @@
 
 import asyncio
 import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
@@ -11,7 +14,15 @@ from orbitmq.client.sync.background_loop import (
     acquire_loop,
     release_loop,
 )
+from orbitmq.client.sync.light_future import LightFuture
 from orbitmq.errors import ClientClosedError
+
+
+@pytest.fixture
+def loop() -> Iterator[BackgroundLoop]:
+    made = BackgroundLoop()
+    yield made
+    made.stop()
 
 
 async def where() -> str:
@@ -24,7 +35,7 @@ def test_coroutines_run_in_the_thread_and_errors_come_back():
     async def fail():
         raise ValueError("no")
 
-    assert loop.run(where()) == "orbitmq-client"
+    assert loop.run(where()) in ("orbitmq-client", "MainThread")
     with pytest.raises(ValueError, match="no"):
         loop.run(fail())
     loop.stop()
@@ -35,7 +46,7 @@ def test_clients_share_one_loop_until_the_last_lets_go():
     assert first is second
 
     release_loop()
-    assert first.run(where()) == "orbitmq-client"
+    assert first.run(where())
     release_loop()
 
     assert first.loop.is_closed()
@@ -114,3 +125,145 @@ def test_a_child_process_starts_anew():
     assert shared.acquire() is not loop
     shared.release()
     loop.stop()
+
+
+# --- who runs it ---
+
+
+def test_a_lone_caller_runs_the_loop_itself(loop):
+    names = [loop.run(where()) for _ in range(50)]
+
+    assert names.count("MainThread") > 25
+
+
+def test_the_background_thread_goes_on_when_the_callers_are_gone(loop):
+    ticks = []
+
+    async def tick():
+        for _ in range(10_000):
+            ticks.append(threading.current_thread().name)
+            await asyncio.sleep(0.001)  # sleep: a timer of the loop is what has to go on
+
+    async def start() -> None:
+        tasks.append(asyncio.get_running_loop().create_task(tick()))
+
+    loop.run(where())
+    loop.run(start())
+    for _ in range(20):
+        loop.run(where())
+
+    deadline = time.monotonic() + 10
+    while ticks.count("orbitmq-client") < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+tasks: list[object] = []  # asyncio itself does not keep them
+
+
+def test_after_a_long_turn_of_a_caller_the_loop_is_not_left_alone(loop):
+    for _ in range(20):
+        loop.run(where())
+    loop.run(asyncio.sleep(0.2))  # sleep: so long this thread runs the loop
+    heard = threading.Event()
+    started = time.monotonic()
+    loop.call(heard.set)
+
+    assert heard.wait(10)
+    assert time.monotonic() - started < 5
+
+
+def test_callers_that_wait_for_each_other_are_all_served(loop):
+    for _ in range(30):
+        event = asyncio.Event()
+
+        async def set_later(event=event):
+            await asyncio.sleep(0.002)  # sleep: the other one shall wait beside
+            event.set()
+
+        with ThreadPoolExecutor(2) as pool:
+            waiting = pool.submit(loop.run, event.wait(), 10)
+            setting = pool.submit(loop.run, set_later(), 10)
+            assert waiting.result(10)
+            setting.result(10)
+
+
+def test_one_that_waits_beside_a_caller_is_served_when_that_one_leaves(loop):
+    async def last(running: threading.Event) -> None:
+        running.set()
+        await asyncio.sleep(0.05)  # sleep: the other one shall wait beside
+
+    for _ in range(10):
+        loop.run(where())  # the seat is free for a moment
+        running = threading.Event()
+        thread = threading.Thread(target=lambda: loop.run(last(running)))  # noqa: B023
+        thread.start()
+        assert running.wait(10)
+        # sleep: it ends behind the other one
+        assert loop.run(asyncio.sleep(0.1, "done"), 10) == "done"
+        thread.join()
+
+
+def test_a_thread_that_runs_a_loop_of_its_own_is_served_by_the_background_thread(loop):
+    async def main():
+        return [loop.run(where(), 10) for _ in range(5)]
+
+    assert set(asyncio.run(main())) == {"orbitmq-client"}
+
+
+def test_many_threads_are_all_served(loop):
+    async def work(number: int) -> int:
+        await asyncio.sleep(0.0005 * (number % 3))  # sleep: answers that take unlike long
+        return number
+
+    def call_often(start: int) -> list[int]:
+        return [loop.run(work(start + step), 20) for step in range(200)]
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(call_often, range(0, 6000, 1000)))
+
+    assert found == [list(range(start, start + 200)) for start in range(0, 6000, 1000)]
+
+
+def test_a_wait_ends_in_time_and_what_was_waited_for_is_cancelled(loop):
+    for _ in range(5):
+        loop.run(where())
+        cancelled = threading.Event()
+
+        async def wait_for_ever(cancelled=cancelled):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        with pytest.raises(TimeoutError):
+            loop.run(wait_for_ever(), 0.01)
+        assert cancelled.wait(10)
+
+
+def test_a_future_that_another_thread_cancels_ends_the_wait(loop):
+    for _ in range(5):
+        loop.run(where())
+        future: LightFuture[int] = LightFuture(loop)
+        timer = threading.Timer(0.01, future.cancel)
+        timer.start()
+        with pytest.raises(CancelledError):
+            future.result(10)
+        timer.join()
+
+
+def test_a_callback_that_waits_is_refused_instead_of_waiting_for_itself(loop):
+    refused = []
+
+    def call() -> None:
+        try:
+            loop.run(where())
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    for _ in range(5):
+        loop.call(call)
+        loop.run(where())
+
+    assert len(refused) == 5
+    assert "another thread" in refused[0]

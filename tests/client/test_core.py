@@ -7,7 +7,7 @@ from fake_cluster import FakeCluster, hang_up
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.core import ClientCore
 from orbitmq.client.core.message import Message, ReceivedMessage
-from orbitmq.client.producer.producer import AsyncProducer
+from orbitmq.client.producer.producer import AsyncProducer, send_inner
 from orbitmq.errors import ClientError
 from orbitmq.wire.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from orbitmq.wire.bodies.running_info import ConsumerRunningInfo, DirectConsumeResult
@@ -162,7 +162,8 @@ def test_messages_of_consumers_go_out_under_the_inner_group():
             cluster.add_topic("%RETRY%CG", queues=1)
             core = await ClientCore.acquire(config(cluster))
 
-            result = await core.send(Message("%RETRY%CG", b"x", reserved={"RECONSUME_TIME": "2"}))
+            retried = Message("%RETRY%CG", b"x", reserved={"RECONSUME_TIME": "2"})
+            result = await send_inner(core, retried)
 
             (request,) = cluster.brokers["broker-a"].sends
             assert request.fields["a"] == "CLIENT_INNER_PRODUCER"

@@ -11,6 +11,7 @@ from fake_cluster import FakeCluster, hang_up, refuse, silent
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.message import Message
 from orbitmq.client.producer.producer import AsyncProducer
+from orbitmq.client.producer.send_engine import PendingSends
 from orbitmq.client.producer.send_result import SendStatus
 from orbitmq.client.producer.sending import RETRY_CODES, RetryRule, may_retry
 from orbitmq.errors import (
@@ -534,7 +535,7 @@ def test_no_room_in_time():
         await warm_up(producer)
         script(cluster, *[silent] * 5)
         first = asyncio.ensure_future(producer.send(MESSAGE, timeout_ms=200))
-        await until(lambda: producer.pending_count == 1)
+        await until(lambda: len(producer.engine.pending) == 1)
 
         with pytest.raises(RequestTimeoutError, match="more slowly"):
             await producer.send(MESSAGE, timeout_ms=20)
@@ -544,18 +545,40 @@ def test_no_room_in_time():
     run_with_producer(test, pending_sends_max=1)
 
 
+def test_room_goes_to_the_next_when_the_first_has_given_up():
+    async def main():
+        pending = PendingSends(1)
+        on_its_way = Nothing()
+        pending.add(on_its_way)
+        first = asyncio.create_task(pending.wait_for_room(10_000))
+        second = asyncio.create_task(pending.wait_for_room(10_000))
+        await asyncio.sleep(0)
+        first.cancel()
+
+        pending.remove(on_its_way)
+
+        await asyncio.wait_for(second, 5)
+
+    run_async(main)
+
+
+class Nothing:
+    def abandon(self) -> None:
+        pass
+
+
 def test_a_cancelled_send_leaves_nothing_behind():
     async def test(cluster, producer):
         await warm_up(producer)
         script(cluster, silent)
         task = asyncio.ensure_future(producer.send(MESSAGE, timeout_ms=40))
-        await until(lambda: producer.pending_count == 1)
+        await until(lambda: len(producer.engine.pending) == 1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
         assert (await producer.send(MESSAGE)).is_ok
-        await until(lambda: producer.pending_count == 0)
+        await until(lambda: len(producer.engine.pending) == 0)
 
     run_with_producer(test)
 
@@ -566,7 +589,7 @@ def test_thousands_at_once():
         results = await asyncio.gather(*futures)
 
         assert len({result.message_id for result in results}) == 3000
-        assert producer.pending_count == 0
+        assert len(producer.engine.pending) == 0
         places = {(result.queue, result.queue_offset) for result in results}
         assert len(places) == 3000
 

@@ -1,8 +1,8 @@
 """Signed requests."""
 
 from golden_frames import frames
+from orbitmq.client.core.calls import sign, signature
 from orbitmq.client.core.config import ClientConfig
-from orbitmq.client.core.signature import sign, signature
 from orbitmq.wire.command import Command
 
 

@@ -8,6 +8,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
@@ -35,6 +36,11 @@ from orbitmq.wire.frame import FrameDecoder
 _log = logging.getLogger(__name__)
 
 _TLS_HELLO: Final = 0x16
+_ANSWERS_PER_TURN: Final = 8
+"""Of more in one read half have their turn later: what the first half starts leaves before, so that the
+peer has something to do while the second half is looked at."""
+_SWEEP_PAUSE_S: Final = 0.005
+"""Requests that were not answered are looked for no more often than this."""
 
 
 class ConnectionHandler(Protocol):
@@ -58,13 +64,12 @@ class TakesBytes(Protocol):
         """Handle the frames that these bytes begin with, as far as it likes; return their length."""
 
 
-class _Waiting:
-    """A request of ours without an answer yet."""
+OnAnswer = Callable[[Command | WireError], None]
+"""Gets what became of a request: the answer, whatever its code, or why there is none. Must not raise."""
 
-    __slots__ = ("future", "timer")
 
-    def __init__(self, future: "asyncio.Future[Command]", timer: asyncio.TimerHandle) -> None:
-        self.future, self.timer = future, timer
+_Pending = tuple[OnAnswer, float, int]
+"""A request of ours without an answer yet: whom to tell, until when (loop time), and its code."""
 
 
 class Connection(asyncio.Protocol):
@@ -91,7 +96,10 @@ class Connection(asyncio.Protocol):
         self.use(handler)
         self._decoder = FrameDecoder(config.frame_bytes_max)
         self._opaques = Opaques()
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _Pending] = {}
+        self._answers: deque[Command] = deque()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0
         self._out: list[bytes] = []
         self._backlog: list[Command] = []
         self._in_turn = False  # a flush follows anyway
@@ -160,17 +168,19 @@ class Connection(asyncio.Protocol):
         self.closed = True
         self._out.clear()
         self._backlog.clear()
-        waiting, self._waiting = self._waiting, {}
-        for one in waiting.values():
-            one.timer.cancel()
-            if not one.future.done():
-                error = UnreachableError(self.peer, "the connection broke before the answer came")
-                one.future.set_exception(error)
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
         self._handler.on_close(self, exc)
         if self._on_lost is not None:
             self._on_lost(self)
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        while self._answers:
+            self._answered(self._answers.popleft())
+        pending, self._waiting = self._waiting, {}
+        for on_answer, _, _ in pending.values():
+            what = "the connection broke before the answer came"
+            on_answer(UnreachableError(self.peer, what))
 
     def _offer(self, take_bytes: Callable[["Connection", bytes], int], data: bytes) -> bytes:
         """Let the handler take what it can; return the rest."""
@@ -189,9 +199,10 @@ class Connection(asyncio.Protocol):
         self.encoding, self.language, self.version = last.encoding, last.language, last.version
         requests = [command for command in commands if not command.flag & 1]
         if len(requests) != len(commands):
-            for command in commands:
-                if command.flag & 1:
-                    self._answered(command)
+            is_waiting = bool(self._answers)  # for its turn already
+            self._answers.extend(command for command in commands if command.flag & 1)
+            if not is_waiting:
+                self._deliver()
         if requests:
             self._backlog += requests
             if not self._paused:
@@ -210,6 +221,15 @@ class Connection(asyncio.Protocol):
             self._in_turn = False
         self._flush()
 
+    def _deliver(self) -> None:
+        """Hand answers over, a few in each turn of the loop."""
+        answers = self._answers
+        count = max(len(self._waiting) // 2, _ANSWERS_PER_TURN)
+        for _ in range(min(len(answers), count)):
+            self._answered(answers.popleft())
+        if answers:
+            self._loop.call_soon(self._deliver)
+
     def _answered(self, command: Command) -> None:
         one = self._waiting.pop(command.opaque, None)
         if one is None:
@@ -217,9 +237,7 @@ class Connection(asyncio.Protocol):
                 "%s: an answer that nobody waits for (any more): %d", self.peer, command.code
             )
             return
-        one.timer.cancel()
-        if not one.future.done():
-            one.future.set_result(command)
+        one[0](command)
 
     # --- sending ---
 
@@ -249,24 +267,66 @@ class Connection(asyncio.Protocol):
     def request(self, command: Command, timeout_ms: float) -> "asyncio.Future[Command]":
         """Send a request; the future gets the answer, whatever its code, or a WireError."""
         future: asyncio.Future[Command] = self._loop.create_future()
-        if self.closed:
-            future.set_exception(UnreachableError(self.peer, "the connection is closed"))
-            return future
-        if len(self._waiting) >= self._config.pending_requests_max:
-            what = f"{len(self._waiting)} requests wait for answers already"
-            future.set_exception(TooManyRequestsError(self.peer, what))
-            return future
-        opaque = command.opaque = self._opaques.next()
-        timer = self._loop.call_later(timeout_ms / 1000, self._timed_out, opaque, command.code)
-        self._waiting[opaque] = _Waiting(future, timer)
-        self.send(command)
+
+        def settle(answer: Command | WireError) -> None:
+            if future.done():
+                return
+            if isinstance(answer, WireError):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
+
+        command.opaque = self.next_opaque()
+        try:
+            self.exchange(command.opaque, command.code, encode_command(command), timeout_ms, settle)
+        except WireError as refused:
+            future.set_exception(refused)
         return future
 
-    def _timed_out(self, opaque: int, code: int) -> None:
-        one = self._waiting.pop(opaque, None)
-        if one is not None and not one.future.done():
-            what = f"no answer in time to request code {code}"
-            one.future.set_exception(RequestTimeoutError(self.peer, what))
+    def next_opaque(self) -> int:
+        """Return the number of the next request, for a frame that somebody else makes."""
+        return self._opaques.next()
+
+    def exchange(
+        self, opaque: int, code: int, frame: bytes, timeout_ms: float, on_answer: OnAnswer
+    ) -> None:
+        """Send a request that is a frame already; `on_answer` is called once. WireError: not sent."""
+        if self.closed:
+            raise UnreachableError(self.peer, "the connection is closed")
+        waiting = self._waiting
+        if len(self._waiting) >= self._config.pending_requests_max:
+            what = f"{len(waiting)} requests wait for answers already"
+            raise TooManyRequestsError(self.peer, what)
+        deadline = self._loop.time() + timeout_ms / 1000
+        if self._sweep_timer is None or deadline < self._sweep_at:
+            self._sweep_by(deadline)
+        is_alone = not waiting and not self._out and not self._in_turn
+        waiting[opaque] = (on_answer, deadline, code)
+        if is_alone:  # nothing to wait for: what comes later in this turn leaves together
+            self._out.append(frame)
+            self._flush()
+        else:
+            self.send_frame(frame)
+
+    def _sweep_by(self, deadline: float) -> None:
+        """Look for late answers at this time. One timer for all: hardly any request is ever late."""
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._sweep_at = deadline
+        self._sweep_timer = self._loop.call_at(deadline, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        now = self._loop.time()
+        late = [opaque for opaque, (_, deadline, _) in self._waiting.items() if deadline <= now]
+        for opaque in late:
+            one = self._waiting.pop(opaque, None)
+            if one is not None:
+                what = f"no answer in time to request code {one[2]}"
+                one[0](RequestTimeoutError(self.peer, what))
+        if self._waiting and self._sweep_timer is None:
+            earliest = min(deadline for _, deadline, _ in self._waiting.values())
+            self._sweep_by(max(earliest, now + _SWEEP_PAUSE_S))
 
     def _flush(self) -> None:
         if not self._out or self.closed:

@@ -1,1 +1,1 @@
-"""Admin: topics, groups, offsets, messages of a cluster."""
+"""Admin: `AsyncAdmin` joins topics, groups, offsets, messages and brokers; `results` is what it returns."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from orbitmq.client.consumer.context import ConsumerContext
 from orbitmq.client.core.message import Message, ReceivedMessage
+from orbitmq.client.producer.producer import send_inner
 from orbitmq.errors import OrbitError, WireError
 from orbitmq.message import Property
 from orbitmq.wire.headers.send_back import SendBackHeader
@@ -65,7 +66,7 @@ class SendBack:
     async def send_to_retry_topic(self, message: ReceivedMessage, reconsume_times: int) -> bool:
         """Send a copy to the retry topic; return False if that failed."""
         try:
-            await self._context.core.send(self._retry_message(message, reconsume_times))
+            await send_inner(self._context.core, self._retry_message(message, reconsume_times))
         except OrbitError as failure:
             _log.warning("message %s: not given back: %s", message.message_id, failure)
             return False

@@ -6,11 +6,13 @@ more over it, and the old connection may finish what is on its way.
 """
 
 import asyncio
+import base64
+import hashlib
+import hmac
 from collections.abc import Mapping
 from typing import Final
 
 from orbitmq.client.core.config import ClientConfig
-from orbitmq.client.core.signature import sign
 from orbitmq.errors import ResponseError
 from orbitmq.net.channels import Channels
 from orbitmq.net.connection import Connection
@@ -108,3 +110,19 @@ class Calls:
             return address
         host, _, port = address.rpartition(":")
         return f"{host}:{int(port) - 2}"
+
+
+def sign(command: Command, config: ClientConfig) -> None:
+    """Prove that we know the secret key (ACL 1.0): add AccessKey, SecurityToken and Signature."""
+    fields = command.fields = dict(command.fields or {})
+    fields["AccessKey"] = config.access_key
+    if config.security_token:
+        fields["SecurityToken"] = config.security_token
+    fields["Signature"] = signature(fields, command.body, config.secret_key)
+
+
+def signature(fields: dict[str, str], body: bytes, secret_key: str) -> str:
+    """Return base64(HMAC-SHA1(values in the order of their names, then the body))."""
+    values = [fields[name].encode() for name in sorted(fields) if name != "Signature"]
+    digest = hmac.digest(secret_key.encode(), b"".join((*values, body)), hashlib.sha1)
+    return base64.b64encode(digest).decode()

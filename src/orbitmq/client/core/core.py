@@ -20,14 +20,13 @@ heartbeat to all brokers  | 1 s    | 30 s, and to each new connection of a broke
 import asyncio
 import logging
 import weakref
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final, Protocol, TypeVar
 
 from orbitmq.client.core.broker_api import BrokerApi
 from orbitmq.client.core.broker_requests import BrokerRequests
 from orbitmq.client.core.calls import Calls
 from orbitmq.client.core.config import ClientConfig
-from orbitmq.client.core.message import Message
 from orbitmq.client.core.namesrv_api import NamesrvApi
 from orbitmq.client.core.periodic import PeriodicJob
 from orbitmq.client.core.roles import ConsumerRole, ProducerRole
@@ -41,14 +40,11 @@ from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.heartbeat import HeartbeatData, ProducerData
 from orbitmq.wire.bodies.route import PRIMARY_ID
 
-if TYPE_CHECKING:
-    from orbitmq.client.producer.producer import AsyncProducer
-    from orbitmq.client.producer.send_result import SendResult
-
 _log = logging.getLogger(__name__)
 
-INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
-"""The group under which consumers send messages to their retry topic."""
+Job = Callable[[], Awaitable[object]]
+Work = Coroutine[Any, Any, None]
+
 _FIRST_ROUTES_MS: Final = 10
 _FIRST_HEARTBEAT_MS: Final = 1 * SECOND_MS
 _GREET_AFTER_S: Final = 0.05
@@ -57,6 +53,15 @@ _LEAVE_TIMEOUT_MS: Final = 1 * SECOND_MS
 _cores: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientCore]]" = (
     weakref.WeakKeyDictionary()
 )
+
+
+class Part(Protocol):
+    """Something that lives as long as the core."""
+
+    async def close(self) -> None: ...
+
+
+P = TypeVar("P", bound=Part)
 
 
 class ClientCore:
@@ -80,7 +85,7 @@ class ClientCore:
         self._jobs: list[PeriodicJob] = []
         self._greeted: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._inner: AsyncProducer | None = None
+        self._parts: dict[type[Any], Part] = {}
         self._holders = 0
 
     # --- life ---
@@ -116,8 +121,8 @@ class ClientCore:
         """Leave all groups and close all connections."""
         for job in self._jobs:
             await job.stop()
-        if self._inner is not None:
-            await self._inner.close()
+        for part in list(self._parts.values()):
+            await part.close()
         for task in self._tasks:
             task.cancel()
         await self._requests.stop()
@@ -128,7 +133,7 @@ class ClientCore:
         await self.channels.close()
 
     def every(
-        self, name: str, job: "Job", period_ms: float, first_ms: float | None = None
+        self, name: str, job: Job, period_ms: float, first_ms: float | None = None
     ) -> PeriodicJob:
         """Run a coroutine function again and again until it is stopped or the core is."""
         first = period_ms if first_ms is None else first_ms
@@ -264,26 +269,18 @@ class ClientCore:
     def on_disconnected(self, connection: Connection) -> None:
         """Nothing to do: the next request connects again."""
 
-    def spawn(self, work: "Work") -> None:
+    def spawn(self, work: Work) -> None:
         """Run a coroutine beside; it is cancelled when the core stops."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # --- sending for consumers ---
+    # --- parts ---
 
-    async def send(self, message: Message) -> "SendResult":
-        """Send a message of a consumer, to its retry topic for example."""
-        from orbitmq.client.producer.producer import AsyncProducer
-
-        if self._inner is None:
-            self._inner = AsyncProducer.on_core(self, INNER_PRODUCER)
-        return await self._inner.send(message)
-
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-    from typing import Any
-
-    Job = Callable[[], Awaitable[object]]
-    Work = Coroutine[Any, Any, None]
+    def part(self, kind: type[P], make: Callable[[], P]) -> P:
+        """Return the one part of this kind that belongs to the core, made by whoever asks first."""
+        known = self._parts.get(kind)
+        if isinstance(known, kind):
+            return known
+        made = self._parts[kind] = make()
+        return made

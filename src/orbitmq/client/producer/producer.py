@@ -20,7 +20,7 @@ from orbitmq.client.producer.faults import queue_by_key
 from orbitmq.client.producer.send_engine import SendEngine
 from orbitmq.client.producer.send_request import RequestMaker, SendRequest
 from orbitmq.client.producer.send_result import SendResult, batch_results
-from orbitmq.client.producer.sending import Outcome, QueueSelector, RetryRule
+from orbitmq.client.producer.sending import Outcome, QueueSelector, RetryRule, Sending
 from orbitmq.client.producer.unique_id import unique_ids
 from orbitmq.clock import Clock
 from orbitmq.errors import ClientClosedError, InvalidMessageError
@@ -28,6 +28,8 @@ from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.command import Command
 
 DEFAULT_GROUP: Final = "orbitmq-producer"
+INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
+"""The group under which consumers send messages to their retry topic."""
 
 Selector = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of the queues of a topic, which come sorted by broker name and queue id."""
@@ -78,10 +80,9 @@ class AsyncProducer:
         self._clock = clock
         self._core: ClientCore | None = None
         self._engine: SendEngine | None = None
-        self._requests: RequestMaker | None = None
         self._owns_core = True
-        self._rule = RetryRule(1 + self._config.retries)
-        self._async_rule = RetryRule(1 + self._config.async_retries, frozenset())
+        self.rule = RetryRule(1 + self._config.retries)
+        self.async_rule = RetryRule(1 + self._config.async_retries, frozenset())
 
     @classmethod
     def on_core(cls, core: ClientCore, group: str) -> "AsyncProducer":
@@ -118,16 +119,16 @@ class AsyncProducer:
 
     def _use(self, core: ClientCore) -> None:
         core.add_producer(self)
-        self._core, self._engine = core, SendEngine(core)
         ids = unique_ids(core.config.client_ip)
-        self._requests = RequestMaker(self._group, core.config, ids, core.clock)
+        requests = RequestMaker(self._group, core.config, ids, core.clock)
+        self._core, self._engine = core, SendEngine(core, requests)
 
     async def close(self) -> None:
         """Wait for what is on its way, leave the group and close the connections."""
         core, self._core = self._core, None
         if core is None or self._engine is None:
             return
-        await self._engine.drain(self._config.send_timeout_ms)
+        await self._engine.pending.drain(self._config.send_timeout_ms)
         await core.remove_producer(self)
         if self._owns_core:
             await core.release()
@@ -143,12 +144,14 @@ class AsyncProducer:
     ) -> None:
         await self.close()
 
-    def _opened(self) -> tuple[SendEngine, RequestMaker]:
-        if self._core is None or self._engine is None or self._requests is None:
+    @property
+    def engine(self) -> SendEngine:
+        """What sends of this producer share. ClientClosedError: it is not open."""
+        if self._core is None or self._engine is None:
             raise ClientClosedError(
                 "the producer is not open: use it inside `async with`, or call open() first"
             )
-        return self._engine, self._requests
+        return self._engine
 
     # --- sending ---
 
@@ -166,14 +169,9 @@ class AsyncProducer:
         `key`: all messages with the same key go to the same queue, in order, without retries.
         NoRouteError, InvalidMessageError, SendFailedError, ResponseError, RequestTimeoutError.
         """
-        engine, requests = self._opened()
-        rule, timeout = self._rule, self._timeout(timeout_ms)
-        if engine.pending_count >= self._config.pending_sends_max:
-            await engine.wait_for_room(timeout)
-        outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         choice = make_selector(key, queue, selector)
-        engine.start(requests.single(message), outcome, rule, timeout, choice)
-        return await outcome
+        request = self.engine.requests.single(message)
+        return await self._send(request, timeout_ms, choice)
 
     def send_async(
         self,
@@ -189,11 +187,10 @@ class AsyncProducer:
         Retried on another broker only when there was no answer. Nothing limits how many are on their
         way: wait for some of them now and then.
         """
-        engine, requests = self._opened()
-        outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        rule, timeout = self._async_rule, self._timeout(timeout_ms)
         choice = make_selector(key, queue, selector)
-        engine.start(requests.single(message), outcome, rule, timeout, choice)
+        request = self.engine.requests.single(message)
+        outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        self.start(request, outcome, self.async_rule, timeout_ms, choice)
         return outcome
 
     async def send_oneway(
@@ -205,18 +202,14 @@ class AsyncProducer:
         selector: Selector | None = None,
     ) -> None:
         """Send without an answer: fast, and nobody knows whether it was stored."""
-        engine, requests = self._opened()
-        request, choice = requests.single(message), make_selector(key, queue, selector)
+        engine, choice = self.engine, make_selector(key, queue, selector)
+        request = engine.requests.single(message)
         route = await engine.routes.publish_route(message.topic)
         chosen = engine.chooser.choose(route) if choice is None else choice(route)
-        await self._oneway(engine, request, chosen)
-
-    async def _oneway(self, engine: SendEngine, request: SendRequest, queue: MessageQueue) -> None:
-        address = engine.routes.primary(queue.broker_name)
+        address = engine.routes.primary(chosen.broker_name)
         if address is None:
             raise engine.routes.no_route(request.topic)
-        fields = request.fields
-        fields["e"], fields["n"] = str(queue.queue_id), queue.broker_name
+        fields = engine.requests.fields(request, chosen)
         await engine.calls.oneway(engine.calls.vip(address), request.code, fields, request.body)
 
     async def send_batch(
@@ -231,44 +224,48 @@ class AsyncProducer:
 
         They are stored one behind the other in one queue. Larger amounts: `split_batch`.
         """
-        engine, requests = self._opened()
-        request = requests.batch(messages)
-        outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         choice = make_selector(key, queue, None)
-        engine.start(request, outcome, self._rule, self._timeout(timeout_ms), choice)
-        return batch_results(await outcome, request.message_ids or [])
+        request = self.engine.requests.batch(messages)
+        result = await self._send(request, timeout_ms, choice)
+        return batch_results(result, request.message_ids or [])
+
+    async def _send(
+        self, request: SendRequest, timeout_ms: float | None, selector: QueueSelector | None
+    ) -> SendResult:
+        if not self.has_room():
+            await self.wait_for_room(timeout_ms)
+        outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        self.start(request, outcome, self.rule, timeout_ms, selector)
+        return await outcome
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic to which messages may be sent, in the order of selectors."""
-        engine, _ = self._opened()
-        return list((await engine.routes.publish_route(topic)).queues)
+        return list((await self.engine.routes.publish_route(topic)).queues)
 
-    def _timeout(self, timeout_ms: float | None) -> float:
-        return self._config.send_timeout_ms if timeout_ms is None else timeout_ms
+    # --- what the synchronous producer uses too ---
 
-    # --- what the synchronous face uses ---
+    def has_room(self, more: int = 0) -> bool:
+        """Return whether another message may be on its way beside these `more`."""
+        return len(self.engine.pending) + more < self._config.pending_sends_max
 
-    @property
-    def request_maker(self) -> RequestMaker:
-        return self._opened()[1]
+    async def wait_for_room(self, timeout_ms: float | None) -> None:
+        """Wait until another message may be on its way. RequestTimeoutError."""
+        await self.engine.pending.wait_for_room(self._timeout(timeout_ms))
 
-    @property
-    def pending_count(self) -> int:
-        return 0 if self._engine is None else self._engine.pending_count
-
-    def start_prepared(
+    def start(
         self,
         request: SendRequest,
         outcome: Outcome,
         rule: RetryRule,
-        timeout_ms: float,
+        timeout_ms: float | None,
         selector: QueueSelector | None,
     ) -> None:
-        """Send what was prepared in another thread; an error goes to the outcome."""
-        try:
-            self._opened()[0].start(request, outcome, rule, timeout_ms, selector)
-        except Exception as failure:
-            outcome.set_exception(failure)
+        """Send what is prepared; the outcome gets a SendResult or an exception."""
+        timeout = self._timeout(timeout_ms)
+        Sending(self.engine, request, outcome, rule, timeout, selector).start()
+
+    def _timeout(self, timeout_ms: float | None) -> float:
+        return self._config.send_timeout_ms if timeout_ms is None else timeout_ms
 
     # --- what brokers ask; see ProducerRole ---
 
@@ -279,3 +276,12 @@ class AsyncProducer:
 
     def on_reply(self, message: ReceivedMessage) -> None:
         """Nothing: this producer sends no requests."""
+
+
+async def send_inner(core: ClientCore, message: Message) -> SendResult:
+    """Send a message of a consumer, to its retry topic for example. The core closes the producer."""
+
+    def make() -> AsyncProducer:
+        return AsyncProducer.on_core(core, INNER_PRODUCER)
+
+    return await core.part(AsyncProducer, make).send(message)

@@ -3,19 +3,110 @@
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
 from orbitmq.client.core.core import ClientCore
 from orbitmq.client.producer.faults import BrokerFaults, QueueChooser
-from orbitmq.client.producer.lines import Lines
-from orbitmq.client.producer.send_request import SendRequest
-from orbitmq.client.producer.sending import Outcome, QueueSelector, RetryRule, Sending
+from orbitmq.client.producer.send_request import RequestMaker, SendRequest
 from orbitmq.errors import ClientClosedError, RequestTimeoutError, WireError
+from orbitmq.wire.bodies.message_queue import MessageQueue
+from orbitmq.wire.command import Encoding, encode_command
+
+Step = Callable[[], None]
+
+
+class SingleFlight:
+    """One question at a time for each key; who wants the same answer waits, in order. Of the loop."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, list[Step]] = {}
+
+    def join(self, key: str, step: Step) -> bool:
+        """Wait behind those who wait already; False if nobody does."""
+        line = self.waiting.get(key)
+        if line is None:
+            return False
+        line.append(step)
+        return True
+
+    def begin(self, key: str) -> None:
+        """Ask, as the first; `end` has to follow, however the question ends."""
+        self.waiting.setdefault(key, [])
+
+    def end(self, key: str) -> None:
+        """Let everybody go on, in order. One of them may ask again; the rest then waits for that."""
+        for step in self.waiting.pop(key, []):
+            step()
+
+
+class Abandonable(Protocol):
+    """Something on its way."""
+
+    def abandon(self) -> None:
+        """End it now."""
+
+
+class PendingSends:
+    """What is on its way, and who waits for room among it: the one back-pressure. Of the loop's thread."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._sends: set[Abandonable] = set()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._sends)
+
+    def add(self, sending: Abandonable) -> None:
+        self._sends.add(sending)
+
+    def remove(self, sending: Abandonable) -> None:
+        """Make room for the next one."""
+        self._sends.discard(sending)
+        if self._waiting and len(self._sends) < self._count_max:
+            self._let_in()
+        if self._idle is not None and not self._sends and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _let_in(self) -> None:
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # else its time is over: the next one
+                waiting.set_result(None)
+                return
+
+    async def wait_for_room(self, timeout_ms: float) -> None:
+        """Wait until fewer than the allowed number are on their way. RequestTimeoutError."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_ms / 1000
+        while len(self._sends) >= self._count_max:
+            room: asyncio.Future[None] = loop.create_future()
+            self._waiting.append(room)
+            try:
+                async with asyncio.timeout_at(until):
+                    await room
+            except TimeoutError:
+                what = f"{len(self._sends)} messages wait for answers already"
+                raise RequestTimeoutError("", what, "Send more slowly.") from None
+
+    async def drain(self, timeout_ms: float) -> None:
+        """Wait until nothing is on its way; what is left after this time fails."""
+        if self._sends:
+            self._idle = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._idle
+            except TimeoutError:
+                for sending in list(self._sends):
+                    sending.abandon()
 
 
 class SendEngine:
-    """Counts what is on its way and starts it. Belongs to the loop's thread."""
+    """Where messages go and how. Belongs to the loop's thread."""
 
-    def __init__(self, core: ClientCore) -> None:
+    def __init__(self, core: ClientCore, requests: RequestMaker) -> None:
         config = core.config
         self.clock, self.routes = core.clock, core.routes
         self.calls, self.channels, self.spawn = core.calls, core.channels, core.spawn
@@ -23,53 +114,20 @@ class SendEngine:
         self.retry_when_not_flushed = config.retry_when_not_flushed
         self._faults = BrokerFaults(core.clock) if config.fault_avoidance else None
         self.chooser = QueueChooser(self._faults)
-        self.lines = Lines()
-        self._pending_max = config.pending_sends_max
-        self._pending: set[Sending] = set()
-        self._waiting: deque[asyncio.Future[None]] = deque()  # for room among the pending
-        self._idle: asyncio.Future[None] | None = None
+        self.requests = requests
+        self.route_flights, self.connection_flights = SingleFlight(), SingleFlight()
+        self.pending = PendingSends(config.pending_sends_max)
+        self._has_templates = config.encoding is Encoding.JSON and not config.access_key
         self._new_topics: set[str] = set()
 
-    @property
-    def pending_count(self) -> int:
-        return len(self._pending)
-
-    def start(
-        self,
-        request: SendRequest,
-        outcome: Outcome,
-        rule: RetryRule,
-        timeout_ms: float,
-        selector: QueueSelector | None = None,
-    ) -> None:
-        """Send; the outcome gets a SendResult or an exception."""
-        sending = Sending(self, request, outcome, rule, timeout_ms, selector)
-        self._pending.add(sending)
-        sending.start()
-
-    def finished(self, sending: Sending) -> None:
-        """Make room for the next one."""
-        self._pending.discard(sending)
-        if self._waiting and len(self._pending) < self._pending_max:
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
-        if self._idle is not None and not self._pending and not self._idle.done():
-            self._idle.set_result(None)
-
-    async def wait_for_room(self, timeout_ms: float) -> None:
-        """Wait until fewer than the allowed number of messages are on their way."""
-        until = self.clock.monotonic_ms() + timeout_ms
-        while len(self._pending) >= self._pending_max:
-            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(room)
-            left_ms = until - self.clock.monotonic_ms()
-            try:
-                async with asyncio.timeout(max(left_ms, 0) / 1000):
-                    await room
-            except TimeoutError:
-                what = f"{len(self._pending)} messages wait for answers already"
-                raise RequestTimeoutError("", what, "Send more slowly.") from None
+    def frame(self, request: SendRequest, queue: MessageQueue, opaque: int) -> bytes:
+        """Return the frame of a request to this queue, in our encoding, signed where keys are set."""
+        if self._has_templates:
+            return self.requests.frame(request, queue, opaque)
+        fields = self.requests.fields(request, queue)
+        command = self.calls.command(request.code, fields, request.body)
+        command.opaque = opaque
+        return encode_command(command)
 
     def record(self, broker_name: str, started_ms: float, *, failed: bool = False) -> None:
         """Remember how fast a broker was, if slow ones are to be avoided."""
@@ -90,14 +148,3 @@ class SendEngine:
 
     def closed_error(self) -> ClientClosedError:
         return ClientClosedError("the producer is closed: this message may not have been sent")
-
-    async def drain(self, timeout_ms: float) -> None:
-        """Wait until nothing is on its way; what is left after this time fails."""
-        if self._pending:
-            self._idle = asyncio.get_running_loop().create_future()
-            try:
-                async with asyncio.timeout(timeout_ms / 1000):
-                    await self._idle
-            except TimeoutError:
-                for sending in list(self._pending):
-                    sending.abandon()

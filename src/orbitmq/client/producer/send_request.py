@@ -1,7 +1,14 @@
-"""Turn a message into the fields and the body of a send request (310) or of a batch (320)."""
+"""Turn a message into a send request (310) or messages into a batch (320), and a request into its frame.
+
+Of a frame of JSON hardly anything changes from message to message of a topic: it is made from a
+template that was cut out of a whole frame. `RequestMaker.fields` says what a frame consists of; a
+template follows from it, and binary or signed requests are encoded from it.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.message import Message
@@ -12,29 +19,69 @@ from orbitmq.errors import InvalidMessageError
 from orbitmq.format.client_batch import OVERHEAD_BYTES, ClientMessage, encode_client_batch
 from orbitmq.format.compression import FLAGS, compress
 from orbitmq.message import RETRY_PREFIX, Property, SysFlag
+from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import PREFIX, PREFIX_BYTES, Command, encode_prefix
+from orbitmq.wire.headers.send import LETTERS
 
 _WAIT: Final = "WAIT\x01true\x02"
 _NO_WAIT: Final = "WAIT\x01false\x02"
 _PREPARED: Final = SysFlag.PREPARED.value
 
+_GROUP: Final = LETTERS["producerGroup"]
+_TOPIC: Final = LETTERS["topic"]
+_CREATION_TOPIC: Final = LETTERS["defaultTopic"]
+_CREATION_QUEUES: Final = LETTERS["defaultTopicQueueNums"]
+_QUEUE_ID: Final = LETTERS["queueId"]
+_SYS_FLAG: Final = LETTERS["sysFlag"]
+_BORN_MS: Final = LETTERS["bornTimestamp"]
+_FLAG: Final = LETTERS["flag"]
+_PROPERTIES: Final = LETTERS["properties"]
+_RECONSUMED: Final = LETTERS["reconsumeTimes"]
+_UNIT_MODE: Final = LETTERS["unitMode"]
+_RECONSUMED_MAX: Final = LETTERS["maxReconsumeTimes"]
+_BATCH: Final = LETTERS["batch"]
+_BROKER: Final = LETTERS["bname"]
+
+_TEMPLATES_MAX: Final = 10_000
+_OPAQUE_MARK: Final = 1_987_654_321
+_MARKS: Final = {
+    _QUEUE_ID: "\x00queue",
+    _SYS_FLAG: "\x00sys-flag",
+    _BORN_MS: "\x00born",
+    _FLAG: "\x00flag",
+    _PROPERTIES: "\x00properties",
+}
+"""What a template has where messages differ, in the order of a frame; no name has such a character."""
+
+_encode_text: Final = msgspec.json.Encoder().encode
+_pack: Final = PREFIX.pack
+
 
 class SendRequest:
-    """A message ready to go; queue and broker name are filled in at each try."""
+    """A message ready to go; queue and broker are chosen at each try."""
 
-    __slots__ = ("body", "code", "fields", "message_id", "message_ids", "topic")
+    __slots__ = (
+        "body",
+        "born_ms",
+        "code",
+        "flag",
+        "message_id",
+        "message_ids",
+        "properties",
+        "retry_fields",
+        "sys_flag",
+        "topic",
+    )
 
     def __init__(
-        self,
-        topic: str,
-        code: int,
-        fields: dict[str, str],
-        body: bytes,
-        message_id: str,
-        message_ids: list[str] | None = None,
+        self, topic: str, code: int, body: bytes, properties: str, message_id: str, born_ms: int
     ) -> None:
-        self.topic, self.code, self.fields, self.body = topic, code, fields, body
-        self.message_id, self.message_ids = message_id, message_ids
+        self.topic, self.code, self.body, self.properties = topic, code, body, properties
+        self.message_id, self.born_ms = message_id, born_ms
+        self.sys_flag = self.flag = 0
+        self.message_ids: list[str] | None = None
+        self.retry_fields: dict[str, str] | None = None
 
 
 class RequestMaker:
@@ -42,27 +89,28 @@ class RequestMaker:
 
     def __init__(self, group: str, config: ClientConfig, ids: UniqueIdMaker, clock: Clock) -> None:
         self._group, self._config, self._ids, self._clock = group, config, ids, clock
-        self._queues = str(config.creation_queues)
         self._unit_mode = "true" if config.unit_name else "false"
+        self._templates: dict[tuple[int, str, str], bytes] = {}
 
     def single(self, message: Message) -> SendRequest:
         """Return the request for one message. InvalidMessageError: no broker would take it."""
         config = self._config
+        body, topic = message.body, message.topic
         require_message(message, config.message_bytes_max)
         message_id = self._ids.next_id()
-        body, sys_flag = message.body, 0
+        sys_flag = 0
         if len(body) >= config.compress_bytes_min:
             body = compress(body, config.compression, config.compression_level)
             sys_flag = FLAGS[config.compression]
-        if message.reserved.get("TRAN_MSG") == "true":
+        if message.reserved and message.reserved.get("TRAN_MSG") == "true":
             sys_flag |= _PREPARED
-        fields = self._fields(message.topic, encode_texts(message, message_id), sys_flag)
-        if message.flag:
-            fields["h"] = str(message.flag)
-        if message.topic.startswith(RETRY_PREFIX):
-            _move_retry_counts(message, fields)
-        code = RequestCode.SEND_MESSAGE_V2
-        return SendRequest(message.topic, code, fields, body, message_id)
+        properties = encode_texts(message, message_id)
+        code, born_ms = RequestCode.SEND_MESSAGE_V2, self._clock.now_ms()
+        request = SendRequest(topic, code, body, properties, message_id, born_ms)
+        request.sys_flag, request.flag = sys_flag, message.flag
+        if topic.startswith(RETRY_PREFIX):
+            request.retry_fields = _retry_fields(message)
+        return request
 
     def batch(self, messages: Sequence[Message]) -> SendRequest:
         """Return the request for several messages of one topic, which are stored together or not at all.
@@ -81,10 +129,10 @@ class RequestMaker:
                 " send it in parts, see split_batch()"
             )
         wait = _WAIT if all(message.wait_stored for message in messages) else _NO_WAIT
-        fields = self._fields(topic, wait, 0)
-        fields["m"] = "true"
-        code = RequestCode.SEND_BATCH_MESSAGE
-        return SendRequest(topic, code, fields, body, message_ids[0], message_ids)
+        code, born_ms = RequestCode.SEND_BATCH_MESSAGE, self._clock.now_ms()
+        request = SendRequest(topic, code, body, wait, message_ids[0], born_ms)
+        request.message_ids = message_ids
+        return request
 
     def _require_batch(self, messages: Sequence[Message]) -> str:
         if not messages:
@@ -104,22 +152,61 @@ class RequestMaker:
                 )
         return topic
 
-    def _fields(self, topic: str, properties: str, sys_flag: int) -> dict[str, str]:
-        return {
-            "a": self._group,
-            "b": topic,
-            "c": self._config.creation_topic,
-            "d": self._queues,
-            "e": "0",
-            "f": str(sys_flag),
-            "g": str(self._clock.now_ms()),
-            "h": "0",
-            "i": properties,
-            "j": "0",
-            "k": self._unit_mode,
-            "m": "false",
-            "n": "",
+    def fields(self, request: SendRequest, queue: MessageQueue) -> dict[str, str]:
+        """Return the fields of a request to this queue, in the order in which Java sends them."""
+        fields = {
+            _GROUP: self._group,
+            _TOPIC: request.topic,
+            _CREATION_TOPIC: self._config.creation_topic,
+            _CREATION_QUEUES: str(self._config.creation_queues),
+            _QUEUE_ID: str(queue.queue_id),
+            _SYS_FLAG: str(request.sys_flag),
+            _BORN_MS: str(request.born_ms),
+            _FLAG: str(request.flag),
+            _PROPERTIES: request.properties,
+            _RECONSUMED: "0",
+            _UNIT_MODE: self._unit_mode,
+            _BATCH: "true" if request.message_ids is not None else "false",
+            _BROKER: queue.broker_name,
         }
+        if request.retry_fields:
+            fields.update(request.retry_fields)
+        return fields
+
+    def frame(self, request: SendRequest, queue: MessageQueue, opaque: int) -> bytes:
+        """Return the frame of a request to this queue, with its header as JSON and not signed."""
+        if request.retry_fields:
+            command = Command(request.code, self.fields(request, queue), opaque=opaque)
+            return encode_prefix(command, len(request.body)) + request.body
+        key = (request.code, request.topic, queue.broker_name)
+        template = self._templates.get(key)
+        if template is None:
+            template = self._new_template(key, request, queue)
+        header = template % (
+            queue.queue_id,
+            request.sys_flag,
+            request.born_ms,
+            request.flag,
+            _encode_text(request.properties),
+            opaque,
+        )
+        size, body = len(header), request.body
+        return b"".join((_pack(4 + size + len(body), size), header, body))
+
+    def _new_template(
+        self, key: tuple[int, str, str], request: SendRequest, queue: MessageQueue
+    ) -> bytes:
+        fields = {**self.fields(request, queue), **_MARKS}
+        whole = encode_prefix(Command(request.code, fields, opaque=_OPAQUE_MARK), 0)[PREFIX_BYTES:]
+        template = whole.replace(b"%", b"%%")
+        for letter, mark in _MARKS.items():
+            text = b"%b" if letter == _PROPERTIES else b'"%d"'
+            template = template.replace(_encode_text(mark), text, 1)
+        template = template.replace(b"%d" % _OPAQUE_MARK, b"%d", 1)
+        if len(self._templates) >= _TEMPLATES_MAX:
+            self._templates.clear()
+        self._templates[key] = template
+        return template
 
 
 def encode_texts(message: Message, message_id: str) -> str:
@@ -146,14 +233,13 @@ def _plain(text: str, kind: str) -> str:
     return text
 
 
-def _move_retry_counts(message: Message, fields: dict[str, str]) -> None:
-    """Say in the header how often a message of a retry topic was tried; the properties keep it too."""
-    times = message.reserved.get("RECONSUME_TIME")
-    if times is not None:
-        fields["j"] = times
-    times_max = message.reserved.get("MAX_RECONSUME_TIMES")
-    if times_max is not None:
-        fields["l"] = times_max
+def _retry_fields(message: Message) -> dict[str, str] | None:
+    """Return how often a message of a retry topic was tried; the properties keep it too."""
+    given = {
+        _RECONSUMED: message.reserved.get("RECONSUME_TIME"),
+        _RECONSUMED_MAX: message.reserved.get("MAX_RECONSUME_TIMES"),
+    }
+    return {letter: text for letter, text in given.items() if text is not None} or None
 
 
 def split_batch(

@@ -1,6 +1,6 @@
 """Sending: one message on its way, over as many tries as it takes. No task per message.
 
-Each try is a request whose future calls back; success ends it, a failure that may be cured elsewhere
+Each try is a request that calls back; success ends it, a failure that may be cured elsewhere
 starts the next try on another broker, and the time of all tries together is limited.
 
 what happened                                      | `send`       | `send_async`
@@ -14,10 +14,11 @@ queue given or ordered by key                      | one try only
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from orbitmq.client.core.calls import response_error
 from orbitmq.client.core.route_cache import PublishRoute
+from orbitmq.client.producer.send_engine import SendEngine
 from orbitmq.client.producer.send_request import SendRequest
 from orbitmq.client.producer.send_result import STATUS_BY_CODE, SendResult, send_result
 from orbitmq.errors import (
@@ -27,14 +28,12 @@ from orbitmq.errors import (
     SendFailedError,
     TooManyRequestsError,
     UnreachableError,
+    WireError,
 )
 from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
-
-if TYPE_CHECKING:
-    from orbitmq.client.producer.send_engine import SendEngine
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ class Sending:
 
     def __init__(
         self,
-        engine: "SendEngine",
+        engine: SendEngine,
         request: SendRequest,
         outcome: Outcome,
         rule: RetryRule,
@@ -126,28 +125,27 @@ class Sending:
 
     def start(self) -> None:
         """Make the first try; the route is asked for if it is not known."""
-        if not self._engine.lines.joined(self._route_line, self._start_now):
-            self._start_now()
-
-    @property
-    def _route_line(self) -> str:
-        return f"topic {self.request.topic}"
+        engine, topic = self._engine, self.request.topic
+        engine.pending.add(self)
+        if engine.route_flights.waiting and engine.route_flights.join(topic, self._start_now):
+            return
+        self._start_now()
 
     def _start_now(self) -> None:
-        engine = self._engine
-        route = engine.routes.publish_route_nowait(self.request.topic)
+        engine, topic = self._engine, self.request.topic
+        route = engine.routes.publish_route_nowait(topic)
         if route is not None and route.queues:
             self._guard(self._try, route)
-        elif not engine.lines.joined(self._route_line, self._start_now):
+        elif not engine.route_flights.join(topic, self._start_now):
             # Later messages wait behind this one: nobody expects them to be stored before it.
-            engine.lines.begin(self._route_line)
+            engine.route_flights.begin(topic)
             engine.spawn(self._find_route())
 
     async def _find_route(self) -> None:
         try:
             await self._ask_for_route()
         finally:
-            self._engine.lines.end(self._route_line)
+            self._engine.route_flights.end(self.request.topic)
 
     async def _ask_for_route(self) -> None:
         topic = self.request.topic
@@ -192,7 +190,8 @@ class Sending:
         self._connect()
 
     def _connect(self) -> None:
-        if not self._engine.lines.joined(self._address, self._connect_now):
+        flights = self._engine.connection_flights
+        if not flights.waiting or not flights.join(self._address, self._connect_now):
             self._connect_now()
 
     def _connect_now(self) -> None:
@@ -200,15 +199,15 @@ class Sending:
         connection = engine.channels.get_nowait(self._address)
         if connection is not None:
             self._guard(self._transmit, connection)
-        elif not engine.lines.joined(self._address, self._connect_now):
-            engine.lines.begin(self._address)
+        elif not engine.connection_flights.join(self._address, self._connect_now):
+            engine.connection_flights.begin(self._address)
             engine.spawn(self._open(self._address))
 
     async def _open(self, address: str) -> None:
         try:
             await self._ask_for_connection()
         finally:
-            self._engine.lines.end(address)
+            self._engine.connection_flights.end(address)
 
     async def _ask_for_connection(self) -> None:
         try:
@@ -228,21 +227,22 @@ class Sending:
     def _transmit(self, connection: Connection) -> None:
         assert self._queue is not None
         engine, request, self._connection = self._engine, self.request, connection
-        fields = request.fields
-        fields["e"], fields["n"] = str(self._queue.queue_id), self._queue.broker_name
-        command = engine.calls.command(request.code, fields, request.body)
+        opaque = connection.next_opaque()
+        frame = engine.frame(request, self._queue, opaque)
         left_ms = max(self._left_ms(), 1)
         if engine.try_timeout_ms:
             left_ms = min(left_ms, engine.try_timeout_ms)
-        connection.request(command, left_ms).add_done_callback(self._on_answer)
-
-    def _on_answer(self, future: "asyncio.Future[Command]") -> None:
         try:
-            failure = future.exception()
-            if failure is not None:
-                self._failed(failure)  # type: ignore[arg-type]
+            connection.exchange(opaque, request.code, frame, left_ms, self._on_answer)
+        except WireError as failure:
+            self._failed(failure)
+
+    def _on_answer(self, answer: Command | WireError) -> None:
+        try:
+            if isinstance(answer, WireError):
+                self._failed(answer)
             else:
-                self._answered(future.result())
+                self._answered(answer)
         except Exception as problem:  # whoever waits must not wait for ever
             self._fail(problem)
 
@@ -312,12 +312,12 @@ class Sending:
         self._fail(failure)
 
     def _succeed(self, result: SendResult) -> None:
-        self._engine.finished(self)
+        self._engine.pending.remove(self)
         if not self._outcome.done():
             self._outcome.set_result(result)
 
     def _fail(self, failure: Exception) -> None:
-        self._engine.finished(self)
+        self._engine.pending.remove(self)
         if not self._outcome.done():
             self._outcome.set_exception(failure)
 
