@@ -57,18 +57,18 @@ class ConsumerConfig:
     retry_level: int = 0  # delayLevelWhenNextConsume; 0: the broker chooses, -1: dead letters
     close_wait_ms: int = 30 * SECOND_MS  # awaitTerminationMillisWhenShutdown
 
-    # Pulling.
+    # Fetching; a queue that holds more than a limit is not pulled.
     pull_count: int = 32  # pullBatchSize
     pull_bytes: int = 256 * KiB  # pullBatchSizeInBytes
     pull_interval_ms: int = 0  # pullInterval
     suspend_ms: int = 15 * SECOND_MS  # brokerSuspendMaxTimeMillis
     pull_timeout_ms: int = 30 * SECOND_MS  # consumerTimeoutMillisWhenSuspend
     pull_failed_wait_ms: int = SECOND_MS  # pullTimeDelayMillsWhenException
-    held_count_max: int = 1000  # pullThresholdForQueue
-    held_bytes_max: int = 100 * MiB  # pullThresholdSizeForQueue
-    held_span_max: int = 2000  # consumeConcurrentlyMaxSpan
-    topic_count_max: int = -1  # pullThresholdForTopic; over all queues of a topic
-    topic_bytes_max: int = -1  # pullThresholdSizeForTopic
+    prefetch_count: int = 1000  # pullThresholdForQueue
+    prefetch_bytes: int = 100 * MiB  # pullThresholdSizeForQueue
+    prefetch_span: int = 2000  # consumeConcurrentlyMaxSpan
+    prefetch_topic_count: int = -1  # pullThresholdForTopic; over all queues of a topic
+    prefetch_topic_bytes: int = -1  # pullThresholdSizeForTopic
     expression_in_pull: bool = False  # postSubscriptionWhenPull
 
     # Jobs.
@@ -84,7 +84,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         require_group(self.group)
-        for name in ("workers", "batch_size", "pull_count", "held_count_max", "held_bytes_max"):
+        for name in ("workers", "batch_size", "pull_count", "prefetch_count", "prefetch_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(name, getattr(self, name), "must be at least 1")
         if self.pull_timeout_ms <= self.suspend_ms:

@@ -9,9 +9,9 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from orbitmq.client.consumer.delivery import Delivery, Outcome
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.message import ReceivedMessage
 
@@ -33,22 +33,7 @@ class RetryLater(Exception):  # noqa: N818 - a wish, not an error
         super().__init__(reason)
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of some messages."""
-
-    failed: Sequence[ReceivedMessage] = ()
-    level: int | None = None  # None: as configured
-    suspend_ms: int = -1  # -1: as configured
-    error: BaseException | None = field(default=None, repr=False)
-    abandoned: bool = False  # nobody looked at them: they stay where they are
-
-    @property
-    def ok(self) -> bool:
-        return not self.failed
-
-
-Handler = Callable[[list[ReceivedMessage], ProcessQueue | None], Awaitable[Outcome]]
+Handler = Callable[[list[Delivery], ProcessQueue | None], Awaitable[Outcome]]
 """Gets messages and the queue that holds them; None: they came by themselves."""
 
 UserFunction = Callable[[Any], Any]
@@ -65,7 +50,7 @@ def make_handler(
         getattr(function, "__call__", None)  # noqa: B004 - an object with async __call__
     )
 
-    async def handle(messages: list[ReceivedMessage], held: ProcessQueue | None) -> Outcome:
+    async def handle(messages: list[Delivery], held: ProcessQueue | None) -> Outcome:
         argument: Any = messages if batch else messages[0]
         try:
             if is_coroutine:
