@@ -112,7 +112,7 @@ def test_bytes_count_and_span_follow_what_is_held():
     new = queue.put(messages(10, 11, 15), 16)
     queue.remove([new[1]])
 
-    assert (queue.count, queue.bytes, queue.span) == (2, 10, 5)
+    assert (queue.count, queue.body_bytes, queue.span) == (2, 10, 5)
     assert (queue.first_offset, queue.last_offset) == (10, 15)
 
 
@@ -141,7 +141,7 @@ def test_removing_what_is_not_held_changes_nothing():
     queue.remove(messages(10))
     queue.remove(other.put(messages(10), 11))
 
-    assert (queue.count, queue.bytes) == (1, 5)
+    assert (queue.count, queue.body_bytes) == (1, 5)
 
 
 def test_messages_that_somebody_has_too_long_are_overdue():
@@ -190,6 +190,8 @@ def test_a_message_that_is_given_back_is_held_until_that_is_done():
     assert (given, message.outcome.level) == ([message], 2)
     assert (queue.consumer_offset, queue.running) == (10, 1)
     queue.remove([message])
+    assert (queue.consumer_offset, queue.running) == (10, 1)
+    queue.remove([message], given_back=True)
     assert (queue.consumer_offset, queue.running) == (11, 0)
 
 

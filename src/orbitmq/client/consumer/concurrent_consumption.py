@@ -1,7 +1,7 @@
 """Handling messages at the same time, in any order; what fails is given back to the broker.
 
-With a handler a fixed number of workers take what was fetched. Without one the messages go to where loops
-take them from, all of them at once: only what a loop gives back comes here again.
+Tasks take what was fetched and await the handler. Loops, and threads that call a handler, take messages by
+themselves: only what they give back comes here again.
 """
 
 import asyncio
@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 TRY_AGAIN_MS: Final = 5 * SECOND_MS
 """When to handle a message again that nobody took back."""
 OVERDUE_PER_QUEUE: Final = 16
+
+Ready = Callable[[list[Delivery]], None]
+"""Puts messages where loops take them from."""
 
 _Job = tuple[ProcessQueue, list[Delivery]]
 
@@ -84,8 +87,7 @@ class ConcurrentConsumption:
             self._context.rates.handled(held.queue.topic, len(messages), failed, spent_ms)
             # A queue that was handed over is another member's matter, with all that it held.
             if not held.handed_over:
-                # What the handler itself settled is settled.
-                await self._finish(held, [m for m in messages if not m.is_settled], outcome)
+                await self._finish(held, messages, outcome)
         finally:
             held.stop(messages)
 
@@ -93,7 +95,7 @@ class ConcurrentConsumption:
         self, held: ProcessQueue, messages: Sequence[Delivery], outcome: Outcome
     ) -> None:
         if outcome.ok:
-            held.remove(messages)
+            held.remove(messages)  # but for what the handler itself gave back
             return
         failed, left = {id(message) for message in outcome.failed}, []
         for message in messages:
@@ -101,7 +103,7 @@ class ConcurrentConsumption:
             if must_go and not await self._give_back(message, outcome):
                 message.reconsume_times += 1
                 left.append(message)
-        held.remove([message for message in messages if message not in left])
+        held.remove([message for message in messages if message not in left], given_back=True)
         if left:
             held.put_back(left)
             loop = asyncio.get_running_loop()
@@ -136,11 +138,7 @@ class LoopConsumption(ConcurrentConsumption):
     """Hands messages over to loops, which settle each of them. Belongs to its loop's thread."""
 
     def __init__(
-        self,
-        context: ConsumerContext,
-        ready: Callable[[Delivery], None],
-        handler: Handler,
-        send_back: SendBack,
+        self, context: ConsumerContext, ready: Ready, handler: Handler, send_back: SendBack
     ) -> None:
         super().__init__(context, handler, send_back)
         self._ready = ready
@@ -154,8 +152,7 @@ class LoopConsumption(ConcurrentConsumption):
 
     def submit(self, held: ProcessQueue, messages: list[Delivery]) -> None:
         """Have messages handled."""
-        for message in messages:
-            self._ready(message)
+        self._ready(messages)
 
     async def stop(self, wait_ms: float) -> bool:
         for held in self._open:

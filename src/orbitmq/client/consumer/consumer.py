@@ -15,16 +15,17 @@ message.ack() before a `break` behind a message that is done with.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
+from orbitmq.client.consumer.concurrent_consumption import Ready
+from orbitmq.client.consumer.config import StartWish, consumer_settings
 from orbitmq.client.consumer.delivery import Batch, Delivery
 from orbitmq.client.consumer.handling import UserFunction, make_handler
 from orbitmq.client.consumer.process_queue import Call, call_now
 from orbitmq.client.consumer.push_consumer import AsyncPushConsumer
-from orbitmq.client.consumer.settings import StartWish, consumer_settings
 from orbitmq.client.consumer.subscription import Expression
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.clock import Clock, SystemClock
@@ -34,10 +35,14 @@ from orbitmq.wire.bodies.message_queue import MessageQueue
 Topics = str | Sequence[str] | Mapping[str, Expression]
 
 
-class Inbox(Protocol):
-    """Where fetched messages wait for loops; None: there will be no more."""
+def put_all(put: Callable[[Delivery], None]) -> Ready:
+    """Return what puts messages into an inbox one by one."""
 
-    def put_nowait(self, message: Delivery | None, /) -> None: ...
+    def ready(messages: list[Delivery]) -> None:
+        for message in messages:
+            put(message)
+
+    return ready
 
 
 class AsyncConsumer:
@@ -75,14 +80,17 @@ class AsyncConsumer:
     async def open(self) -> Self:
         """Join the group; messages come from now on."""
         if self._inner is None:
-            self._ready = asyncio.Queue()
-            await self.join(self._ready)
+            ready = self._ready = asyncio.Queue()
+            await self.join(put_all(ready.put_nowait) if self.handler is None else None)
         return self
 
     async def join(
-        self, inbox: Inbox, call: Call = call_now, executor: Executor | None = None
+        self, ready: Ready | None, call: Call = call_now, executor: Executor | None = None
     ) -> None:
-        """Join the group, with messages into this inbox; other threads come in by `call`."""
+        """Join the group. `ready`: for those who take messages by themselves; else the handler gets them.
+
+        Other threads come in by `call`; a handler that is no coroutine function runs in `executor`.
+        """
         settings, handler = self.settings, None
         if self.handler is not None:
             batch = settings.consumer.batch_size > 1
@@ -91,7 +99,7 @@ class AsyncConsumer:
             settings.client,
             settings.consumer,
             handler,
-            ready=inbox.put_nowait,
+            ready=ready,
             call=call,
             filters=settings.filters,
             clock=self._clock,

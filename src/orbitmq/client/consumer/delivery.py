@@ -26,11 +26,10 @@ from orbitmq.format.record import (
     BODY_AT,
     FIXED,
     MAGIC_V1,
-    OVERHEAD_BYTES,
     decode_record,
     unpack_host,
 )
-from orbitmq.message import SysFlag
+from orbitmq.message import TOPIC_BYTES_MAX, SysFlag
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 MIN_OFFSET: Final = "MIN_OFFSET"
@@ -41,6 +40,13 @@ WAITING: Final = 0
 TAKEN: Final = 1  # somebody has it
 FAILED: Final = 2  # is being given back
 DONE: Final = 3
+
+# What becomes of each state, as a table for bytes.translate.
+START: Final = bytes((TAKEN, TAKEN, FAILED, DONE)) + bytes(252)
+STOP: Final = bytes((WAITING, WAITING, FAILED, DONE)) + bytes(252)
+FINISH: Final = bytes((DONE, DONE, FAILED, DONE)) + bytes(252)
+GIVE_OUT_AGAIN: Final = bytes((WAITING, WAITING, WAITING, DONE)) + bytes(252)
+FORGET: Final = bytes((DONE, DONE, DONE, DONE)) + bytes(252)
 
 _NAMES: Final = tuple(item.name for item in fields(ReceivedMessage))
 _HEAD: Final = struct.Struct(">iii8xq8xi44xi")  # size, magic, CRC, queue offset, flags, body length
@@ -76,6 +82,10 @@ class Holder(Protocol):
     dropped: bool
 
     def monotonic_ms(self) -> float: ...
+
+    def begin(self, messages: "Sequence[Delivery]") -> bool: ...
+
+    def finish(self, messages: "Sequence[Delivery]", spent_ms: float) -> None: ...
 
     def notify(self) -> None: ...
 
@@ -229,40 +239,35 @@ class Delivery(ReceivedMessage):
 def decode_answer(result: PullResult, retry_topic: str) -> list[Delivery]:
     """Return the messages of a pull's answer. FormatError: one of its records is broken."""
     source, data = _Source(result, retry_topic), result.body
-    view, unpack, new, end = memoryview(data), _HEAD.unpack_from, Delivery.__new__, len(data)
+    view, unpack, new = memoryview(data), _HEAD.unpack_from, Delivery.__new__
     found: list[Delivery] = []
-    at = 0
+    at, end = 0, len(data)
     while at < end:
-        following = at
-        if end - at >= OVERHEAD_BYTES:
+        try:
             size, magic, crc, queue_offset, flags, body_bytes = unpack(data, at)
-            if (
-                magic == MAGIC_V1
-                and not flags & _NOT_PLAIN
-                and body_bytes >= 0
-                and at + size <= end
-            ):
-                body_end = at + BODY_AT + body_bytes
-                if _texts_end(data, body_end, at + size) == at + size:
-                    body_crc = crc32(view[at + BODY_AT : body_end]) & CRC_MASK
-                    following = at + size if body_crc == crc else at
-        if following == at:
+            body_at = at + BODY_AT
+            body_end = body_at + body_bytes
+            topic_bytes = data[body_end]
+            texts_end = body_end + 3 + topic_bytes  # of the topic, with both lengths
+            texts_end += data[texts_end - 2] << 8 | data[texts_end - 1]
+        except (struct.error, IndexError):
+            magic = 0
+        if (
+            magic != MAGIC_V1
+            or flags & _NOT_PLAIN
+            or body_bytes < 0
+            or topic_bytes > TOPIC_BYTES_MAX
+            or not texts_end == at + size <= end
+            or crc32(view[body_at:body_end]) & CRC_MASK != crc
+        ):
             at += _decode_other(source, at, found)
             continue
         message = new(Delivery)
         message._source, message._at = source, at
         message._body_bytes, message.queue_offset = body_bytes, queue_offset
         found.append(message)
-        at = following
+        at = texts_end
     return found
-
-
-def _texts_end(data: bytes, at: int, end: int) -> int:
-    """Return where topic and properties behind a body end; -1: not before `end`."""
-    if at >= end or data[at] > 127:
-        return -1
-    at += 1 + data[at]
-    return -1 if at + 2 > end else at + 2 + int.from_bytes(data[at : at + 2])
 
 
 def _decode_other(source: _Source, at: int, found: list[Delivery]) -> int:

@@ -9,10 +9,23 @@ it (a pull, the job that stores offsets): handling a message writes one byte and
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Final
 
-from orbitmq.client.consumer.delivery import DONE, TAKEN, WAITING, Batch, Delivery
+from orbitmq.client.consumer.delivery import (
+    DONE,
+    FINISH,
+    FORGET,
+    GIVE_OUT_AGAIN,
+    START,
+    STOP,
+    TAKEN,
+    WAITING,
+    Batch,
+    Delivery,
+)
 from orbitmq.clock import Clock
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.message_queue import MessageQueue
@@ -60,7 +73,7 @@ class ProcessQueue:
         return sum(batch.pending for batch in self._batches)
 
     @property
-    def bytes(self) -> int:
+    def body_bytes(self) -> int:
         """Bytes of the bodies that are held."""
         return sum(batch.pending_bytes for batch in self._batches)
 
@@ -90,7 +103,7 @@ class ProcessQueue:
         if span is not None and self.span > span:
             return True
         self._trim()
-        return self.count > count or self.bytes > size
+        return self.count > count or self.body_bytes > size
 
     @property
     def consumer_offset(self) -> int:
@@ -166,50 +179,50 @@ class ProcessQueue:
 
     def take(self, count: int) -> list[Delivery]:
         """Return the oldest messages that nobody has."""
-        taken: list[Delivery] = []
-        for message in self._in_state(WAITING):
-            if len(taken) >= count:
-                break
-            taken.append(message)
+        taken = list(islice(self._in_state(WAITING), count))
         self.start(taken)
         return taken
 
-    def start(self, messages: Iterable[Delivery]) -> None:
+    def start(self, messages: Sequence[Delivery]) -> None:
         """Note that somebody got these messages."""
-        now_ms = self._clock.monotonic_ms()
-        for message in messages:
-            message.take(now_ms)
+        self._move(messages, START, self._clock.monotonic_ms())
 
-    def stop(self, messages: Iterable[Delivery]) -> None:
-        """Note that nobody has these messages any more; those that are not done with wait again."""
+    def stop(self, messages: Sequence[Delivery]) -> None:
+        """Note that nobody has these messages any more; those that are not settled wait again."""
         self.consumed_ms = self._clock.now_ms()
-        for message in messages:
-            if self._state(message) == TAKEN:
-                self._set(message, WAITING)
+        self._move(messages, STOP)
         self.wake()
 
-    def remove(self, messages: Iterable[Delivery]) -> None:
-        """Let go of messages that are done with."""
-        for message in messages:
-            self._set(message, DONE)
+    def remove(self, messages: Sequence[Delivery], *, given_back: bool = False) -> None:
+        """Let go of messages that are done with; those that are being given back only after that."""
+        self._move(messages, FORGET if given_back else FINISH)
         self.wake()
 
-    def put_back(self, messages: Iterable[Delivery]) -> None:
+    def put_back(self, messages: Sequence[Delivery]) -> None:
         """Have messages taken again, whoever has them, that are not done with."""
-        for message in messages:
-            self._set(message, WAITING)
+        self._move(messages, GIVE_OUT_AGAIN)
         self.wake()
+
+    def _move(
+        self, messages: Sequence[Delivery], table: bytes, spent_ms: float | None = None
+    ) -> None:
+        """Change the states of messages, run by run."""
+        for batch, group in groupby(messages, attrgetter("_batch")):
+            if batch is None or batch.held is not self:
+                continue
+            run = list(group)
+            first, end = run[0]._index, run[-1]._index + 1
+            if end - first != len(run):  # not one behind the other
+                for message in run:
+                    batch.state[message._index] = table[batch.state[message._index]]
+            else:
+                batch.state[first:end] = batch.state[first:end].translate(table)
+            if spent_ms is not None:
+                batch.spent_ms[first:end] = [spent_ms] * (end - first)
 
     def holds(self, message: Delivery) -> bool:
-        return self._state(message) != DONE
-
-    def _state(self, message: Delivery) -> int:
         batch = message._batch
-        return DONE if batch is None or batch.held is not self else batch.state[message._index]
-
-    def _set(self, message: Delivery, state: int) -> None:
-        if self._state(message) != DONE and message._batch is not None:
-            message._batch.state[message._index] = state
+        return batch is not None and batch.held is self and batch.state[message._index] != DONE
 
     def taken(self) -> list[Delivery]:
         """Return the messages that somebody has."""
@@ -222,6 +235,19 @@ class ProcessQueue:
         return late[:count]
 
     # --- what any thread may do ---
+
+    def begin(self, messages: Sequence[Delivery]) -> bool:
+        """Note that the caller got these messages; False: the queue went to another member."""
+        self._move(messages, START, self._clock.monotonic_ms())
+        # Looked at after the states were written: who drops the queue looks the other way round.
+        if self.dropped:
+            self._move(messages, STOP)
+        return not self.dropped
+
+    def finish(self, messages: Sequence[Delivery], spent_ms: float) -> None:
+        """Let go of messages that the caller is done with."""
+        self._move(messages, FINISH, spent_ms / max(len(messages), 1))
+        self.notify()
 
     def monotonic_ms(self) -> float:
         return self._clock.monotonic_ms()

@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from orbitmq.client.consumer.assignment import Assignment
+from orbitmq.client.consumer.config import StartWish, consumer_settings, parse_topics
 from orbitmq.client.consumer.context import ConsumerContext
 from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.fetcher import pull_header
 from orbitmq.client.consumer.offset_store import RemoteOffsets
 from orbitmq.client.consumer.pulled_queues import PulledQueues
 from orbitmq.client.consumer.running_info import describe
-from orbitmq.client.consumer.settings import StartWish, consumer_settings, parse_topics
 from orbitmq.client.consumer.subscription import EVERYTHING, Expression, subscription
 from orbitmq.client.core.broker_api import PullResult
 from orbitmq.client.core.config import ClientConfig

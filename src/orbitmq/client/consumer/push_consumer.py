@@ -7,12 +7,16 @@ one fetcher per queue -> ProcessQueue -> consumption (concurrent, orderly, by lo
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from orbitmq.client.consumer.assigned_queues import AssignedQueues
 from orbitmq.client.consumer.assignment import Assignment
-from orbitmq.client.consumer.concurrent_consumption import ConcurrentConsumption, LoopConsumption
+from orbitmq.client.consumer.concurrent_consumption import (
+    ConcurrentConsumption,
+    LoopConsumption,
+    Ready,
+)
 from orbitmq.client.consumer.config import ConsumerConfig
 from orbitmq.client.consumer.context import ConsumerContext
 from orbitmq.client.consumer.delivery import RETRY_TOPIC, Delivery, Outcome, delivery_of
@@ -48,14 +52,14 @@ class AsyncPushConsumer:
         config: ConsumerConfig,
         handler: Handler | None,
         *,
-        ready: Callable[[Delivery], None] | None = None,
+        ready: Ready | None = None,
         call: Call = call_now,
         filters: Mapping[str, Expression] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Messages go to the handler; without one `ready` puts them where loops take them from."""
+        """Messages go to the handler, or by `ready` to where loops, or threads, take them from."""
         self._client, self.config, self._clock = client, config, clock
-        self._ready, self._call = ready if handler is None else None, call
+        self._ready, self._call = ready, call
         self._handler = self._hand_out if handler is None else handler
         self._filters: dict[str, Expression] = dict(filters or config.topics)
         if not self._filters:
@@ -204,7 +208,7 @@ class AsyncPushConsumer:
             held.put([message], message.queue_offset + 1)
         held.put_back([message])
         assert self._ready is not None
-        self._ready(message)
+        self._ready([message])
         await held.wait_until(lambda: message.is_settled or (held.dropped and not held.running))
         return message.outcome if message.is_settled else Outcome(abandoned=True)
 

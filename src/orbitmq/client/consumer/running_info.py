@@ -45,7 +45,7 @@ def _queue_info(context: ConsumerContext, held: ProcessQueue) -> ProcessQueueInf
         cached_msg_min_offset=held.first_offset or 0,
         cached_msg_max_offset=held.last_offset or 0,
         cached_msg_count=held.count,
-        cached_msg_mib=held.bytes // MiB,
+        cached_msg_mib=held.body_bytes // MiB,
         locked=held.locked,
         last_lock_timestamp=_wall_ms(context, held.locked_ms) if held.locked else 0,
         droped=held.dropped,

@@ -15,15 +15,15 @@ Say message.ack() before a `break` behind a message that is done with; otherwise
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
-from orbitmq.client.consumer.consumer import AsyncConsumer, Topics
-from orbitmq.client.consumer.delivery import Delivery
-from orbitmq.client.consumer.handling import UserFunction
-from orbitmq.client.consumer.settings import StartWish
+from orbitmq.client.consumer.config import StartWish
+from orbitmq.client.consumer.consumer import AsyncConsumer, Topics, put_all
+from orbitmq.client.consumer.delivery import Batch, Delivery, delivery_of
+from orbitmq.client.consumer.handling import UserFunction, call_function, is_coroutine_function
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.sync.background_loop import BackgroundLoop, acquire_loop, release_loop
 from orbitmq.clock import SystemClock
@@ -64,7 +64,8 @@ class Consumer:
         self.settings = self._inner.settings
         self._ready: queue.SimpleQueue[Delivery | None] = queue.SimpleQueue()
         self._loop: BackgroundLoop | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._threads: HandlerThreads | None = None
         self._ended = threading.Event()
 
     # --- life ---
@@ -73,19 +74,27 @@ class Consumer:
         """Join the group; messages come from now on."""
         if self._loop is None:
             self._ready, self._ended = queue.SimpleQueue(), threading.Event()
-            if self._inner.handler is not None:
-                self._threads = ThreadPoolExecutor(
-                    self.settings.consumer.workers, thread_name_prefix=f"orbitmq-{self.group}"
-                )
             loop = acquire_loop()
             try:
-                loop.run(self._inner.join(self._ready, self._call_of(loop), self._threads))
+                loop.run(self._join(loop))
             except BaseException:
                 self._stop_threads()
                 release_loop()
                 raise
             self._loop = loop
         return self
+
+    def _join(self, loop: BackgroundLoop) -> Coroutine[Any, Any, None]:
+        handler, config, call = self._inner.handler, self.settings.consumer, self._call_of(loop)
+        if handler is None:
+            return self._inner.join(put_all(self._ready.put), call)
+        name = f"orbitmq-{self.group}"
+        if config.orderly or is_coroutine_function(handler):
+            self._executor = ThreadPoolExecutor(config.workers, thread_name_prefix=name)
+            return self._inner.join(None, call, self._executor)
+        threads = HandlerThreads(handler, config.workers, config.batch_size, name)
+        self._threads = threads
+        return self._inner.join(threads.put, call)
 
     def _call_of(self, loop: BackgroundLoop) -> Callable[[Callable[[], None]], None]:
         ended = self._ended
@@ -110,10 +119,12 @@ class Consumer:
             release_loop()
 
     def _stop_threads(self) -> None:
+        # Handlers had their time; one that hangs must not keep the caller.
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
         if self._threads is not None:
-            # Handlers had their time; one that hangs must not keep the caller.
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._threads = None
+            self._threads.end()
+        self._executor = self._threads = None
 
     def __enter__(self) -> Self:
         return self.open()
@@ -208,3 +219,36 @@ class Consumer:
     def _call(self, function: Callable[[], None]) -> None:
         if self._loop is not None:
             self._loop.call(function)
+
+
+class HandlerThreads:
+    """Threads that take messages, call a function with them and settle them by what it said."""
+
+    def __init__(self, function: UserFunction, count: int, batch_size: int, name: str) -> None:
+        self._function, self._size = function, batch_size
+        self._jobs: queue.SimpleQueue[list[Delivery] | None] = queue.SimpleQueue()
+        for number in range(count):
+            threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True).start()
+
+    def put(self, messages: list[Delivery]) -> None:
+        """Have messages of one queue handled."""
+        for at in range(0, len(messages), self._size):
+            self._jobs.put(messages[at : at + self._size])
+
+    def end(self) -> None:
+        """Let each thread end when it is done with what it has."""
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (messages := self._jobs.get()) is not None:
+            batch = messages[0]._batch
+            if batch is not None and batch.held.begin(messages):
+                self._handle(messages, batch)
+        self._jobs.put(None)  # for the other threads
+
+    def _handle(self, messages: list[Delivery], batch: Batch) -> None:
+        started_ms = batch.held.monotonic_ms()
+        outcome = call_function(self._function, messages, self._size > 1)
+        for message in outcome.failed:
+            delivery_of(message).retry(level=outcome.level, suspend_ms=outcome.suspend_ms)
+        batch.held.finish(messages, batch.held.monotonic_ms() - started_ms)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from orbitmq.client.consumer.config import StartWish
 from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.pull_consumer import POLL_SECONDS, AsyncPullConsumer, Topics
-from orbitmq.client.consumer.settings import StartWish
 from orbitmq.client.consumer.subscription import EVERYTHING, Expression
 from orbitmq.client.core.broker_api import PullResult
 from orbitmq.client.core.config import ClientConfig
