@@ -189,12 +189,12 @@ class ProcessQueue:
 
     def stop(self, messages: Sequence[Delivery]) -> None:
         """Note that nobody has these messages any more; those that are not settled wait again."""
-        self.consumed_ms = self._clock.now_ms()
         self._move(messages, STOP)
         self.wake()
 
     def remove(self, messages: Sequence[Delivery], *, given_back: bool = False) -> None:
         """Let go of messages that are done with; those that are being given back only after that."""
+        self.consumed_ms = self._clock.now_ms()
         self._move(messages, FORGET if given_back else FINISH)
         self.wake()
 
