@@ -38,6 +38,7 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
     },
     "users, in their programs and tests": {
         "client/admin/results.py": {"is_online", "earliest_ms"},
+        "client/consumer/delivery.py": {"ack"},
         "client/consumer/idempotence.py": {"forget_old"},
         "client/producer/producer.py": {"send_batch"},
         "client/consumer/rebalance.py": {"MachineRoom", "MachineRoomNearby", "Fixed"},

@@ -30,6 +30,7 @@ def test_a_loop_gets_every_message_and_acknowledges_each(tmp_path):
                 async for message in consumer:
                     bodies.append(message.body.decode())
                     if len(bodies) == 30:
+                        message.ack()
                         break
 
             assert sorted(bodies) == sorted(names(30))
@@ -79,11 +80,35 @@ def test_a_loop_that_fails_inside_the_with_block_gives_its_message_back_too(tmp_
                                 raise ValueError("m0")
                             bodies.append(message.body)
                             if len(bodies) == 2:
+                                message.ack()
                                 break
                 await until(lambda: waiting_for_retry(world) == 1)
 
             assert bodies == [b"m1", b"m2"]
             assert world.offset("demo", "Orders", 0) == 3
+
+    run_async(main)
+
+
+def test_a_message_that_a_loop_left_behind_without_a_word_comes_again(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", *names(3))
+            bodies = []
+            async with AsyncConsumer(
+                world.namesrv, "demo", "Orders", start_from="first", retry_level=1
+            ) as consumer:
+                async for message in consumer:
+                    if message.body == b"m0":
+                        break
+                async for message in consumer:
+                    bodies.append((message.body.decode(), message.reconsume_times))
+                    if len(bodies) == 3:
+                        message.ack()
+                        break
+
+            assert bodies == [("m1", 0), ("m2", 0), ("m0", 1)]
 
     run_async(main)
 
@@ -200,6 +225,7 @@ def test_an_orderly_loop_gets_the_messages_of_a_queue_one_after_the_other(tmp_pa
                     if message.body == b"m2" and message.reconsume_times == 0:
                         message.retry(suspend_ms=10)
                     if len(bodies) == 6:
+                        message.ack()
                         break
 
             assert bodies == ["m0", "m1", "m2", "m2", "m3", "m4"]

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from orbitmq.client.consumer.config import ConsumerConfig, Model, StartFrom
-from orbitmq.client.consumer.settings import consumer_settings, parse_start, parse_topics
+from orbitmq.client.consumer.config import (
+    ConsumerConfig,
+    Model,
+    StartFrom,
+    consumer_settings,
+    parse_start,
+    parse_topics,
+)
 from orbitmq.client.consumer.subscription import sql
 from orbitmq.errors import ConfigError, InvalidMessageError
 

@@ -62,11 +62,11 @@ CONSUMER = {
     "suspend_ms": 15_000,
     "pull_timeout_ms": 30_000,
     "pull_failed_wait_ms": 1_000,  # pullTimeDelayMillsWhenException
-    "held_count_max": 1_000,  # pullThresholdForQueue
-    "held_bytes_max": 100 * 1024 * 1024,  # pullThresholdSizeForQueue
-    "held_span_max": 2_000,  # consumeConcurrentlyMaxSpan
-    "topic_count_max": -1,  # pullThresholdForTopic
-    "topic_bytes_max": -1,  # pullThresholdSizeForTopic
+    "prefetch_count": 1_000,  # pullThresholdForQueue
+    "prefetch_bytes": 100 * 1024 * 1024,  # pullThresholdSizeForQueue
+    "prefetch_span": 2_000,  # consumeConcurrentlyMaxSpan
+    "prefetch_topic_count": -1,  # pullThresholdForTopic
+    "prefetch_topic_bytes": -1,  # pullThresholdSizeForTopic
     "expression_in_pull": False,  # postSubscriptionWhenPull
     "persist_interval_ms": 5_000,  # persistConsumerOffsetInterval
     "rebalance_interval_ms": 20_000,

@@ -1,222 +1,204 @@
-"""Settling a message once, and recognizing how a loop was left."""
+"""Fetched messages: decoded when they are looked at, settled once."""
 
-import asyncio
-import contextlib
-import sys
+import copy
+import pickle
+from dataclasses import fields
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from async_run import run_async
-from orbitmq.client.consumer.delivery import Deliveries, Delivery, settle_left
+from client.test_fetcher import found
+from orbitmq.client.consumer.delivery import Delivery, decode_answer
 from orbitmq.client.consumer.process_queue import ProcessQueue
-from orbitmq.client.core.message import ReceivedMessage
+from orbitmq.client.core.message import ReceivedMessage, decode_messages
+from orbitmq.errors import FormatError
+from orbitmq.format.client_batch import ClientMessage, encode_client_batch
+from orbitmq.format.compression import Compression, compress
+from orbitmq.format.properties import encode_properties
+from orbitmq.format.record import encode_record
+from orbitmq.message import AppendRequest, Host, SysFlag
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
-
-class Sink(list):
-    put = list.append
-
-
-def message() -> ReceivedMessage:
-    return ReceivedMessage("T", b"x", "b", 0, 7, 0, {"KEYS": "k"}, 0, 0, "", "", "ID")
+QUEUE = MessageQueue("Orders", "broker-a", 0)
+V4, V6 = Host(b"\x0a\x00\x00\x01", 10911), Host(b"\x20\x01" + bytes(13) + b"\x01", 10911)
+NAMES = [item.name for item in fields(ReceivedMessage)]
 
 
-def loop_over(deliveries: list[Delivery]):
-    class Loop:
-        current = None
-
-        def __iter__(self):
-            return self
-
-        def __next__(self):
-            if not deliveries:
-                raise StopIteration
-            self.current = deliveries.pop(0)
-            return self.current
-
-        def __del__(self):
-            settle_left(self.current, sys._getframe().f_back)
-
-    return Loop()
+def record(request: AppendRequest, offset: int = 3, host: Host = V4) -> bytes:
+    return encode_record(
+        request, queue_offset=offset, log_offset=5000 + offset, store_ms=77, store_host=host
+    )
 
 
-def new_delivery() -> tuple[Delivery, list[str]]:
-    words: list[str] = []
-    made = Delivery("T", b"", "b", 0, 0, 0, {}, 0, 0, "", "", "")
-    made.answers_to(lambda outcome: words.append("ok" if outcome.ok else "failed"))
-    return made, words
+def request(topic: str = "Orders", body: bytes = b"hello", **more) -> AppendRequest:
+    more.setdefault("properties", encode_properties({"KEYS": "k", "UNIQ_KEY": "U"}))
+    return AppendRequest(topic, 2, body, born_ms=66, born_host=V4, flag=9, **more)
 
 
-def test_a_break_acknowledges():
-    delivery, words = new_delivery()
-
-    for _ in loop_over([delivery]):
-        break
-
-    assert words == ["ok"]
+def decoded(*records: bytes) -> list[Delivery]:
+    return decode_answer(found(*records, next_offset=9), "%RETRY%demo")
 
 
-def test_a_break_out_of_an_inner_block_acknowledges():
-    delivery, words = new_delivery()
-
-    for _ in loop_over([delivery]):
-        try:
-            if delivery:
-                break
-        finally:
-            words.append("finally")
-
-    assert words == ["finally", "ok"]
+def batch_request() -> AppendRequest:
+    inner = [ClientMessage(b"a", b"K\x01v\x02", 0), ClientMessage(b"b", b"", 0)]
+    flags = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+    return request(body=encode_client_batch(inner), sys_flag=flags.value)
 
 
-@pytest.mark.parametrize("value", [None, 1, "computed"])
-def test_a_return_acknowledges(value):
-    delivery, words = new_delivery()
-
-    def take():
-        for _ in loop_over([delivery]):
-            if value == "computed":
-                return len(words) + 1
-            if value:
-                return value
-            return None
-        return None
-
-    take()
-
-    assert words == ["ok"]
+def compressed_request() -> AppendRequest:
+    flags = SysFlag.COMPRESSED.value
+    return request(body=compress(b"x" * 5000, Compression.ZLIB, 5), sys_flag=flags)
 
 
-def raises(delivery):
-    for _ in loop_over([delivery]):
-        raise ValueError
+KINDS = {
+    "ordinary": record(request()),
+    "empty": record(request(body=b"", properties=b"")),
+    "IPv6": record(request(), host=V6),
+    "long topic": record(request("T" * 200)),
+    "compressed": record(compressed_request()),
+    "inner batch": record(batch_request()),
+}
 
 
-def fails_in_a_call(delivery):
-    for _ in loop_over([delivery]):
-        int("no number")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_says_the_same_as_one_that_was_decoded_at_once(kind):
+    eager = decode_messages(KINDS[kind], "broker-a")
+    for message in eager:
+        message.properties.update({"MIN_OFFSET": "0", "MAX_OFFSET": "100"})
+
+    lazy = decoded(KINDS[kind])
+
+    assert [[getattr(one, name) for name in NAMES] for one in lazy] == [
+        [getattr(one, name) for name in NAMES] for one in eager
+    ]
 
 
-def fails_in_an_expression(delivery):
-    for _ in loop_over([delivery]):
-        1 / 0  # noqa: B018
+@given(order=st.permutations(NAMES), body=st.binary(max_size=40))
+def test_the_order_in_which_fields_are_looked_at_does_not_matter(order, body):
+    (lazy,) = decoded(record(request(body=body)))
+    (eager,) = decode_messages(record(request(body=body)), "broker-a")
+    eager.properties.update({"MIN_OFFSET": "0", "MAX_OFFSET": "100"})
+
+    assert [getattr(lazy, name) for name in order] == [getattr(eager, name) for name in order]
 
 
-def fails_and_catches_outside_the_loop(delivery):
+def test_a_message_of_the_retry_topic_shows_its_own_topic():
+    properties = encode_properties({"RETRY_TOPIC": "Orders"})
+
+    (message,) = decoded(record(request("%RETRY%demo", properties=properties)))
+
+    assert message.topic == "Orders"
+
+
+@given(st.data())
+def test_a_broken_answer_is_found_out_before_anybody_looks_at_a_message(data):
+    whole = b"".join(KINDS.values())
+    at = data.draw(st.integers(0, len(whole) - 1))
+    damaged = whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
+
+    assert outcome_of(damaged) == eager_outcome_of(damaged)
+    assert outcome_of(whole[:at]) == eager_outcome_of(whole[:at])
+
+
+def outcome_of(data: bytes) -> object:
     try:
-        for _ in loop_over([delivery]):
-            raise ValueError
-    finally:
-        pass
+        return [message.body for message in decoded(data)]
+    except FormatError:
+        return "broken"
 
 
-def is_never_finished(delivery):
-    next(iter(loop_over([delivery])))
+def eager_outcome_of(data: bytes) -> object:
+    try:
+        return [message.body for message in decode_messages(data)]
+    except FormatError:
+        return "broken"
 
 
-@pytest.mark.parametrize(
-    "leave",
-    [
-        raises,
-        fails_in_a_call,
-        fails_in_an_expression,
-        fails_and_catches_outside_the_loop,
-        is_never_finished,
-    ],
-    ids=lambda function: function.__name__,
-)
-def test_every_other_way_out_of_a_loop_gives_the_message_back(leave):
-    delivery, words = new_delivery()
+def test_a_copy_in_another_process_is_a_plain_message():
+    (message,) = held(decoded(KINDS["ordinary"]))
 
-    with contextlib.suppress(ValueError, ZeroDivisionError):
-        leave(delivery)
+    for other in (copy.copy(message), pickle.loads(pickle.dumps(message))):
+        assert type(other) is ReceivedMessage
+        assert (other.body, other.keys) == (b"hello", ["k"])
 
-    assert words == ["failed"]
+
+# --- settling ---
+
+
+def held(messages: list[Delivery], queue: ProcessQueue | None = None) -> list[Delivery]:
+    queue = queue or ProcessQueue(QUEUE, 0, FakeClock())
+    return queue.put(messages, 9)
+
+
+def new_delivery() -> tuple[Delivery, ProcessQueue, list[Delivery]]:
+    queue, given = ProcessQueue(QUEUE, 0, FakeClock()), []
+    queue.on_give_back = given.append
+    (message,) = held(decoded(KINDS["ordinary"]), queue)
+    return message, queue, given
 
 
 def test_only_the_first_word_counts():
-    delivery, words = new_delivery()
+    message, queue, given = new_delivery()
 
-    delivery.ack()
-    delivery.retry()
-    delivery.withdraw()
+    message.ack()
+    message.retry()
+    message.ack()
 
-    assert words == ["ok"]
-
-
-def test_a_delivery_that_was_taken_cannot_be_withdrawn():
-    delivery, words = new_delivery()
-
-    taken = delivery.take()
-    delivery.withdraw()
-
-    assert taken
-    assert words == []
+    assert (given, queue.consumer_offset) == ([], 9)
 
 
-def test_a_delivery_that_was_withdrawn_cannot_be_taken():
-    delivery, _ = new_delivery()
+def test_a_message_is_given_back_once():
+    message, queue, given = new_delivery()
 
-    delivery.withdraw()
+    message.retry(level=3, suspend_ms=5)
+    message.retry()
+    message.ack()
 
-    assert not delivery.take()
-
-
-def test_the_handler_waits_until_the_message_is_settled():
-    async def main():
-        sink = Sink()
-        deliveries = Deliveries(sink)
-        original = message()
-        handled = asyncio.ensure_future(deliveries.handle([original], None))
-        await asyncio.sleep(0)
-        assert not handled.done()
-        sink[0].retry(level=3)
-        outcome = await handled
-        return sink[0].keys, outcome.failed[0] is original, outcome.level
-
-    assert run_async(main) == (["k"], True, 3)
+    assert given == [message]
+    assert (message.outcome.level, message.outcome.suspend_ms) == (3, 5)
+    assert queue.consumer_offset == 3
 
 
-def test_a_dropped_queue_withdraws_what_nobody_took():
-    async def main():
-        sink = Sink()
-        deliveries = Deliveries(sink)
-        queue = ProcessQueue(MessageQueue("T", "b", 0), 0, FakeClock())
-        handled = [asyncio.ensure_future(deliveries.handle([message()], queue)) for _ in range(2)]
-        await asyncio.sleep(0)
-        sink[0].take()
-        queue.drop()
-        await asyncio.sleep(0)
-        waiting = handled[0].done()
-        sink[0].ack()
-        return waiting, (await handled[0]).abandoned, (await handled[1]).abandoned, queue.on_drop
+def test_a_message_is_taken_once():
+    message, queue, _ = new_delivery()
 
-    assert run_async(main) == (False, False, True, set())
+    assert [message.take(1.0), message.take(2.0)] == [True, False]
+    assert queue.running == 1
 
 
-def test_after_closing_nothing_is_given_out():
-    async def main():
-        sink = Sink()
-        deliveries = Deliveries(sink)
-        waiting = asyncio.ensure_future(deliveries.handle([message()], None))
-        await asyncio.sleep(0)
-        deliveries.close()
-        later = await deliveries.handle([message()], None)
-        return (await waiting).abandoned, later.abandoned, len(sink)
+def test_a_message_of_a_dropped_queue_cannot_be_taken():
+    message, queue, _ = new_delivery()
 
-    assert run_async(main) == (True, True, 1)
+    queue.drop()
+
+    assert not message.take(1.0)
+    assert (queue.running, queue.consumer_offset) == (0, 3)
 
 
-def test_answers_can_go_through_another_thread():
-    async def main():
-        sink, calls = Sink(), []
-        deliveries = Deliveries(sink, calls.append)
-        handled = asyncio.ensure_future(deliveries.handle([message()], None))
-        await asyncio.sleep(0)
-        sink[0].ack()
-        assert not handled.done()
-        calls[0]()
-        return (await handled).ok
+def test_a_message_that_was_taken_when_its_queue_is_dropped_can_be_settled():
+    message, queue, _ = new_delivery()
+    message.take(1.0)
 
-    assert run_async(main)
+    queue.drop()
+    running = queue.running
+    message.ack()
+
+    assert (running, queue.running, queue.consumer_offset) == (1, 0, 9)
+
+
+def test_a_message_that_belongs_nowhere_can_be_settled_without_effect():
+    (message,) = decoded(KINDS["ordinary"])
+
+    message.ack()
+    message.retry()
+
+    assert message.is_settled
+
+
+def test_an_unknown_attribute_is_an_error():
+    (message,) = decoded(KINDS["ordinary"])
+
+    with pytest.raises(AttributeError, match="colour"):
+        message.colour  # noqa: B018

@@ -751,10 +751,10 @@ def test_no_more_is_pulled_while_enough_is_held(tmp_path):
                 await may_end.wait()
 
             async with consumer(
-                world, "demo", handle, held_count_max=5, pull_count=4, workers=2
+                world, "demo", handle, prefetch_count=5, pull_count=4, workers=2
             ) as c:
                 await until(lambda: len(seen) == 2)
-                (held,) = [held for held in c._inner._keeper.held if held.queue.topic == "Orders"]
+                (held,) = [held for held in c._inner._assigned.held if held.queue.topic == "Orders"]
                 await until(lambda: held.count >= 8)
                 await world.round_trip(c)  # a third pull would be answered by then
                 assert held.count == 8  # more than 5 after the second pull, so no third

@@ -6,7 +6,7 @@ import pytest
 
 from async_run import run_async
 from orbitmq.client.consumer.config import ConsumerConfig, StartFrom
-from orbitmq.client.consumer.start_offset import start_offset
+from orbitmq.client.consumer.context import ConsumerContext
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
@@ -51,7 +51,7 @@ class FakeContext:
 def test_a_new_group_begins_as_rocketmq_does(queue, given, expected):
     context = FakeContext(stored=-1, **given)
 
-    assert run_async(lambda: start_offset(context, queue)) == expected
+    assert run_async(lambda: ConsumerContext.start_offset(context, queue)) == expected
 
 
 @pytest.mark.parametrize("stored", [0, 5])
@@ -59,4 +59,4 @@ def test_a_new_group_begins_as_rocketmq_does(queue, given, expected):
 def test_a_group_that_has_an_offset_goes_on_there(stored, start_from):
     context = FakeContext(stored, start_from=start_from)
 
-    assert run_async(lambda: start_offset(context, ORDERS)) == stored
+    assert run_async(lambda: ConsumerContext.start_offset(context, ORDERS)) == stored

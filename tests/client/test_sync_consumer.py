@@ -43,6 +43,7 @@ def test_a_loop_gets_every_message_and_acknowledges_each(tmp_path):
             for message in members:
                 bodies.append(message.body.decode())
                 if len(bodies) == 50:
+                    message.ack()
                     break
         return bodies
 
@@ -52,17 +53,53 @@ def test_a_loop_gets_every_message_and_acknowledges_each(tmp_path):
     assert (offset, waiting) == (50, 0)
 
 
-def test_return_from_the_loop_acknowledges(tmp_path):
-    def first(member):
-        for message in member:
-            return message.body
-        return None
+def leave_by_break(member):
+    for message in member:
+        if message.body == b"m1":
+            break
 
+
+def leave_by_return(member):
+    for message in member:
+        if message.body == b"m1":
+            return
+
+
+def leave_by_an_exception(member):
+    for message in member:
+        if message.body == b"m1":
+            raise ValueError
+
+
+def leave_one_that_nobody_ended(member):
+    loop = iter(member)
+    assert [next(loop).body, next(loop).body] == [b"m0", b"m1"]
+    del loop
+
+
+@pytest.mark.parametrize(
+    "leave", [leave_by_break, leave_by_return, leave_by_an_exception, leave_one_that_nobody_ended]
+)
+def test_what_a_loop_took_last_is_given_back_however_it_is_left(tmp_path, leave):
+    def work(world):
+        with consumer(world) as member, contextlib.suppress(ValueError):
+            leave(member)
+
+    _, offset, waiting = in_thread(tmp_path, work)
+
+    assert (offset, waiting) == (2, 1)  # m0 acknowledged, m1 waits for its delay, nobody saw m2
+
+
+def test_a_message_that_was_acknowledged_before_the_loop_is_left_does_not_come_again(tmp_path):
     def work(world):
         with consumer(world) as member:
-            return first(member)
+            for message in member:
+                message.ack()
+                break
 
-    assert in_thread(tmp_path, work) == (b"m0", 1, 0)
+    _, offset, waiting = in_thread(tmp_path, work)
+
+    assert (offset, waiting) == (1, 0)
 
 
 def test_an_exception_gives_the_message_back(tmp_path):
@@ -79,17 +116,6 @@ def test_an_exception_gives_the_message_back(tmp_path):
     _, offset, waiting = in_thread(tmp_path, work)
 
     assert (offset, waiting) == (2, 1)
-
-
-def test_an_exception_that_is_caught_inside_gives_the_message_back(tmp_path):
-    def work(world):
-        with consumer(world) as member, contextlib.suppress(ValueError):
-            for _message in member:
-                raise ValueError
-
-    _, _, waiting = in_thread(tmp_path, work)
-
-    assert waiting == 1
 
 
 def test_handlers_run_in_several_threads(tmp_path):

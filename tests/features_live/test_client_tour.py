@@ -38,6 +38,7 @@ def test_sync(up: Up):
         for message in consumer:
             pushed.append(message.body.decode())
             if len(pushed) == len(BODIES):
+                message.ack()
                 break
     with PullConsumer(up.namesrv, "tour-pull", auto_commit=False) as consumer:
         consumer.assign(consumer.topic_queues("Sync"), "TagA")

@@ -8,13 +8,13 @@ from orbitmq.client.core.broker_api import PullResult, PullStatus
 from orbitmq.errors import PipelineError
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.streams.offsets import QueueRange
-from orbitmq.spark.streams.pull import _Puller
+from orbitmq.spark.streams.pull import RangeFetcher
 
 RANGE = QueueRange("Orders", "broker-a", 0, 0, 100)
 
 
-def puller(**given: Any) -> _Puller:
-    return _Puller(cast(Any, None), cast(Any, None), RANGE, ReadOptions(**given))
+def puller(**given: Any) -> RangeFetcher:
+    return RangeFetcher(cast(Any, None), RANGE, ReadOptions(**given))
 
 
 def answer(status: PullStatus, following: int) -> PullResult:

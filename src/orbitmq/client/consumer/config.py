@@ -1,12 +1,16 @@
-"""What a consumer can be told. RocketMQ's key stands beside each field."""
+"""What a consumer can be told, and how its public arguments become that. RocketMQ's keys stand beside."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from orbitmq.client.consumer.rebalance import Average, Strategy
+from orbitmq.client.consumer.rebalance import Average, Strategy, strategy_named
+from orbitmq.client.consumer.subscription import EVERYTHING, Expression, Sql
+from orbitmq.client.core.config import ClientConfig, config_of
 from orbitmq.client.core.name_rules import require_group
 from orbitmq.errors import ConfigError
 from orbitmq.units import MINUTE_MS, SECOND_MS, KiB, MiB
@@ -57,18 +61,18 @@ class ConsumerConfig:
     retry_level: int = 0  # delayLevelWhenNextConsume; 0: the broker chooses, -1: dead letters
     close_wait_ms: int = 30 * SECOND_MS  # awaitTerminationMillisWhenShutdown
 
-    # Pulling.
+    # Fetching; a queue that holds more than a limit is not pulled.
     pull_count: int = 32  # pullBatchSize
     pull_bytes: int = 256 * KiB  # pullBatchSizeInBytes
     pull_interval_ms: int = 0  # pullInterval
     suspend_ms: int = 15 * SECOND_MS  # brokerSuspendMaxTimeMillis
     pull_timeout_ms: int = 30 * SECOND_MS  # consumerTimeoutMillisWhenSuspend
     pull_failed_wait_ms: int = SECOND_MS  # pullTimeDelayMillsWhenException
-    held_count_max: int = 1000  # pullThresholdForQueue
-    held_bytes_max: int = 100 * MiB  # pullThresholdSizeForQueue
-    held_span_max: int = 2000  # consumeConcurrentlyMaxSpan
-    topic_count_max: int = -1  # pullThresholdForTopic; over all queues of a topic
-    topic_bytes_max: int = -1  # pullThresholdSizeForTopic
+    prefetch_count: int = 1000  # pullThresholdForQueue
+    prefetch_bytes: int = 100 * MiB  # pullThresholdSizeForQueue
+    prefetch_span: int = 2000  # consumeConcurrentlyMaxSpan
+    prefetch_topic_count: int = -1  # pullThresholdForTopic; over all queues of a topic
+    prefetch_topic_bytes: int = -1  # pullThresholdSizeForTopic
     expression_in_pull: bool = False  # postSubscriptionWhenPull
 
     # Jobs.
@@ -84,7 +88,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         require_group(self.group)
-        for name in ("workers", "batch_size", "pull_count", "held_count_max", "held_bytes_max"):
+        for name in ("workers", "batch_size", "pull_count", "prefetch_count", "prefetch_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(name, getattr(self, name), "must be at least 1")
         if self.pull_timeout_ms <= self.suspend_ms:
@@ -103,3 +107,94 @@ class ConsumerConfig:
         if self.reconsume_times_max >= 0:
             return self.reconsume_times_max
         return UNLIMITED if self.orderly else RECONSUME_TIMES_DEFAULT
+
+
+# --- from the arguments of a public consumer ---
+
+StartWish = str | StartFrom | datetime | int
+"""Where a new group begins: "first", "last", a moment, or epoch milliseconds."""
+
+_BROADCASTING_INSTANCE: Final = "DEFAULT"
+_FROM_ARGUMENTS: Final = {"group", "topics", "model", "orderly", "start_from", "start_ms"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a public consumer was told."""
+
+    client: ClientConfig
+    consumer: ConsumerConfig
+    filters: Mapping[str, Expression]
+
+
+def consumer_settings(
+    namesrv: str | Sequence[str] | None,
+    group: str,
+    topics: str | Sequence[str] | Mapping[str, Expression],
+    orderly: bool,
+    broadcasting: bool,
+    start_from: StartWish,
+    config: ClientConfig | None,
+    settings: Mapping[str, Any],
+) -> Settings:
+    """Return both configurations; every further setting belongs to one of them."""
+    own_names = {item.name for item in fields(ConsumerConfig)} - _FROM_ARGUMENTS
+    own = {name: value for name, value in settings.items() if name in own_names}
+    rest = {name: value for name, value in settings.items() if name not in own_names}
+    _require_known(rest, own_names)
+    if isinstance(strategy := own.get("strategy"), str):
+        own["strategy"] = strategy_named(strategy)
+    start, start_ms = parse_start(start_from)
+    filters = parse_topics(topics)
+    consumer = ConsumerConfig(
+        group=group,
+        topics={topic: _text(expression) for topic, expression in filters.items()},
+        model=Model.BROADCASTING if broadcasting else Model.CLUSTERING,
+        orderly=orderly,
+        start_from=start,
+        start_ms=start_ms,
+        **own,
+    )
+    client = config_of(namesrv, config, rest)
+    if broadcasting and not client.instance_name:
+        # The file of offsets is named after the client: it must have the same name the next time.
+        client = replace(client, instance_name=_BROADCASTING_INSTANCE)
+    return Settings(client.named(), consumer, filters)
+
+
+def _require_known(settings: Mapping[str, Any], own_names: set[str]) -> None:
+    known = {item.name for item in fields(ClientConfig)} | own_names
+    for name, value in settings.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(name, value, f"is no setting of a consumer{hint}")
+
+
+def parse_topics(topics: str | Sequence[str] | Mapping[str, Expression]) -> dict[str, Expression]:
+    """Return topic -> expression of "Orders", ["Orders", "Bills"] or {"Orders": "TagA || TagB"}."""
+    if isinstance(topics, str):
+        return {topics: EVERYTHING}
+    if isinstance(topics, Mapping):
+        return dict(topics)
+    return dict.fromkeys(topics, EVERYTHING)
+
+
+def parse_start(wish: StartWish) -> tuple[StartFrom, int]:
+    """Return where a new group begins, and the moment if that is one."""
+    if isinstance(wish, StartFrom):
+        return wish, 0
+    if isinstance(wish, datetime):
+        return StartFrom.TIMESTAMP, round(wish.timestamp() * 1000)
+    if isinstance(wish, int):
+        return StartFrom.TIMESTAMP, wish
+    match wish.lower():
+        case "first" | "earliest":
+            return StartFrom.FIRST, 0
+        case "last" | "latest":
+            return StartFrom.LAST, 0
+    raise ConfigError("start_from", wish, 'is "first", "last", a datetime or epoch milliseconds')
+
+
+def _text(expression: Expression) -> str:
+    return expression.expression if isinstance(expression, Sql) else expression or EVERYTHING

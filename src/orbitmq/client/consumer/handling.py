@@ -9,9 +9,9 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from orbitmq.client.consumer.delivery import Delivery, Outcome
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.core.message import ReceivedMessage
 
@@ -33,22 +33,7 @@ class RetryLater(Exception):  # noqa: N818 - a wish, not an error
         super().__init__(reason)
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What became of some messages."""
-
-    failed: Sequence[ReceivedMessage] = ()
-    level: int | None = None  # None: as configured
-    suspend_ms: int = -1  # -1: as configured
-    error: BaseException | None = field(default=None, repr=False)
-    abandoned: bool = False  # nobody looked at them: they stay where they are
-
-    @property
-    def ok(self) -> bool:
-        return not self.failed
-
-
-Handler = Callable[[list[ReceivedMessage], ProcessQueue | None], Awaitable[Outcome]]
+Handler = Callable[[list[Delivery], ProcessQueue | None], Awaitable[Outcome]]
 """Gets messages and the queue that holds them; None: they came by themselves."""
 
 UserFunction = Callable[[Any], Any]
@@ -61,26 +46,42 @@ def make_handler(
 
     A coroutine function is awaited on the loop. Any other needs an executor, whose threads call it.
     """
-    is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - an object with async __call__
-    )
+    coroutine = is_coroutine_function(function)
 
-    async def handle(messages: list[ReceivedMessage], held: ProcessQueue | None) -> Outcome:
-        argument: Any = messages if batch else messages[0]
+    async def handle(messages: list[Delivery], held: ProcessQueue | None) -> Outcome:
+        if not coroutine:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(executor, call_function, function, messages, batch)
         try:
-            if is_coroutine:
-                failed = await function(argument)
-            else:
-                loop = asyncio.get_running_loop()
-                failed = await loop.run_in_executor(executor, _call, function, argument)
-        except RetryLater as wish:
-            return Outcome(messages, wish.level, wish.suspend_ms, wish)
+            failed = await function(messages if batch else messages[0])
         except Exception as error:
-            _log.warning("handler failed for %s", _names(messages), exc_info=True)
-            return Outcome(messages, error=error)
+            return _raised(error, messages)
         return Outcome(_failed(failed, messages) if batch else ())
 
     return handle
+
+
+def is_coroutine_function(function: UserFunction) -> bool:
+    """Tell whether calling it gives something to be awaited."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object with async __call__
+    )
+
+
+def call_function(function: UserFunction, messages: list[Delivery], batch: bool) -> Outcome:
+    """Call a user's function, which is no coroutine function, in this thread."""
+    try:
+        failed = _call(function, messages if batch else messages[0])
+    except Exception as error:
+        return _raised(error, messages)
+    return Outcome(_failed(failed, messages) if batch else ())
+
+
+def _raised(error: Exception, messages: Sequence[ReceivedMessage]) -> Outcome:
+    if isinstance(error, RetryLater):
+        return Outcome(messages, error.level, error.suspend_ms, error)
+    _log.warning("handler failed for %s", _names(messages), exc_info=error)
+    return Outcome(messages, error=error)
 
 
 def _call(function: UserFunction, argument: Any) -> Any:

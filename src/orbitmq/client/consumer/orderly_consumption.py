@@ -10,10 +10,10 @@ import logging
 from typing import Final
 
 from orbitmq.client.consumer.context import ConsumerContext
-from orbitmq.client.consumer.handling import DEAD_LETTERS, Handler, Outcome
+from orbitmq.client.consumer.delivery import Delivery, Outcome
+from orbitmq.client.consumer.handling import DEAD_LETTERS, Handler
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.send_back import SendBack
-from orbitmq.client.core.message import ReceivedMessage
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class OrderlyConsumption:
         if not task.cancelled() and (failure := task.exception()) is not None:
             _log.error("%s: no longer handled", held.queue, exc_info=failure)
 
-    def submit(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None:
+    def submit(self, held: ProcessQueue, messages: list[Delivery]) -> None:
         """Nothing to do: the queue's task saw them come."""
 
     async def stop(self, wait_ms: float) -> bool:
@@ -71,12 +71,11 @@ class OrderlyConsumption:
     async def _run(self, held: ProcessQueue) -> None:
         while not self._has_ended(held):
             if not held.count:
-                await held.wait_changed_for(SUSPEND_MAX_MS)
+                await held.wait_until(lambda: held.count > 0 or self._has_ended(held))
             elif self._context.config.clustering and not held.lock_is_valid:
-                await held.wait_changed_for(_LOCK_WAIT_MS)
+                await self._rest(held, _LOCK_WAIT_MS)
             else:
-                suspend_ms = await self._consume(held)
-                await self._rest(held, suspend_ms)
+                await self._rest(held, await self._consume(held))
 
     async def _consume(self, held: ProcessQueue) -> float:
         """Handle the next messages; return how long the queue has to rest."""
@@ -97,21 +96,19 @@ class OrderlyConsumption:
                     return 0
                 return await self._finish(held, messages, outcome)
             finally:
-                held.stop(messages)
+                held.put_back(messages)
 
     async def _finish(
-        self, held: ProcessQueue, messages: list[ReceivedMessage], outcome: Outcome
+        self, held: ProcessQueue, messages: list[Delivery], outcome: Outcome
     ) -> float:
         if outcome.failed and await self._must_wait(messages, outcome):
             wish = outcome.suspend_ms
             suspend_ms = self._context.config.suspend_queue_ms if wish < 0 else wish
             return min(max(suspend_ms, SUSPEND_MIN_MS), SUSPEND_MAX_MS)
-        offset = held.remove(messages)
-        if not held.handed_over:
-            self._context.offsets.update(held.queue, offset)
+        held.remove(messages)
         return 0
 
-    async def _must_wait(self, messages: list[ReceivedMessage], outcome: Outcome) -> bool:
+    async def _must_wait(self, messages: list[Delivery], outcome: Outcome) -> bool:
         """Send away what failed too often; return whether something is left to be handled again.
 
         As everything of a batch stays in its place, all of it counts as tried.
@@ -131,10 +128,8 @@ class OrderlyConsumption:
         return wait
 
     async def _rest(self, held: ProcessQueue, milliseconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + milliseconds / 1000
-        while not self._has_ended(held) and loop.time() < end:
-            await held.wait_changed_for((end - loop.time()) * 1000)
+        if milliseconds:
+            await held.wait_until_or(lambda: self._has_ended(held), milliseconds)
 
     def _has_ended(self, held: ProcessQueue) -> bool:
         return held.dropped or self._stopping

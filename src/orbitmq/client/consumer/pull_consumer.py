@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from orbitmq.client.consumer.assignment import Assignment
+from orbitmq.client.consumer.config import StartWish, consumer_settings, parse_topics
 from orbitmq.client.consumer.context import ConsumerContext
+from orbitmq.client.consumer.delivery import Delivery
+from orbitmq.client.consumer.fetcher import pull_header
 from orbitmq.client.consumer.offset_store import RemoteOffsets
-from orbitmq.client.consumer.pulled_queue import pull_header
 from orbitmq.client.consumer.pulled_queues import PulledQueues
 from orbitmq.client.consumer.running_info import describe
-from orbitmq.client.consumer.settings import StartWish, consumer_settings, parse_topics
-from orbitmq.client.consumer.start_offset import start_offset
 from orbitmq.client.consumer.subscription import EVERYTHING, Expression, subscription
 from orbitmq.client.core.broker_api import PullResult
 from orbitmq.client.core.config import ClientConfig
@@ -165,7 +165,7 @@ class AsyncPullConsumer:
         await pulled.remove(set(pulled.names) - wanted)
         now_ms = context.core.clock.now_ms()
         for queue in sorted(wanted - set(pulled.names)):
-            offset = await start_offset(context, queue)
+            offset = await context.start_offset(queue)
             pulled.add(queue, offset, subscription(queue.topic, expression, now_ms))
 
     async def subscribe(self, topics: Topics) -> None:
@@ -202,7 +202,7 @@ class AsyncPullConsumer:
             # The member that had the queues stores its offsets first.
             await asyncio.sleep(context.config.handover_wait_ms / 1000)
         for queue in sorted(new):
-            offset = await start_offset(context, queue)
+            offset = await context.start_offset(queue)
             pulled.add(queue, offset, context.subscriptions[topic])
         return True
 
@@ -215,7 +215,7 @@ class AsyncPullConsumer:
 
     async def poll(
         self, timeout: float | None = POLL_SECONDS, count: int | None = None
-    ) -> list[ReceivedMessage]:
+    ) -> list[Delivery]:
         """Return the next messages, at most `count`; empty after the time. None: wait for ever."""
         _, queues = self._opened()
         queues.finish_returned()
@@ -230,8 +230,8 @@ class AsyncPullConsumer:
             return []
         return messages
 
-    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Have the last messages of the last poll given out again."""
+    def put_back(self, messages: Sequence[Delivery]) -> None:
+        """Have messages of the last poll given out again that nobody saw."""
         if self._queues is not None:
             self._queues.put_back(messages)
 
@@ -239,7 +239,7 @@ class AsyncPullConsumer:
         self._opened()
         return self
 
-    async def __anext__(self) -> ReceivedMessage:
+    async def __anext__(self) -> Delivery:
         """Return the next message; the one before counts as done."""
         try:
             return (await self.poll(None, 1))[0]
@@ -263,7 +263,7 @@ class AsyncPullConsumer:
         await context.core.routes.subscribe_queues(queue.topic)
         flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if wait else PullFlag(0))
         wish = subscription(queue.topic, expression, 0)
-        header = pull_header(context, queue, wish, offset, flags)
+        header = pull_header(context.config, queue, wish, offset, flags)
         header.max_msg_nums = count or context.config.pull_count
         address = await self._address(queue)
         timeout_ms = context.config.pull_timeout_ms
@@ -273,7 +273,7 @@ class AsyncPullConsumer:
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset of the message that is returned next."""
-        return self._opened()[1].get(queue).position
+        return self._opened()[1].position(queue)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at this offset."""
@@ -304,11 +304,11 @@ class AsyncPullConsumer:
     def pause(self, *queues: MessageQueue) -> None:
         """Return nothing of these queues until `resume`; of all if none is named."""
         for queue in queues or self.queues:
-            self._opened()[1].get(queue).pause()
+            self._opened()[1].pause(queue)
 
     def resume(self, *queues: MessageQueue) -> None:
         for queue in queues or self.queues:
-            self._opened()[1].get(queue).resume()
+            self._opened()[1].resume(queue)
 
     async def _address(self, queue: MessageQueue) -> str:
         return await self._opened()[0].primary(queue.broker_name, queue.topic)
@@ -323,7 +323,7 @@ class AsyncPullConsumer:
         context, queues = self._opened()
         if offsets is None:
             queues.finish_returned()
-            offsets = dict(queues.done)
+            offsets = queues.done
         for queue, offset in offsets.items():
             await context.core.brokers.update_consumer_offset(
                 await self._address(queue), self.group, queue, offset, oneway=False
@@ -383,7 +383,8 @@ class AsyncPullConsumer:
         }
 
     def running_info(self) -> ConsumerRunningInfo:
-        return describe(self._opened()[0], [], PULL_TYPE, self._started_ms)
+        context, queues = self._opened()
+        return describe(context, queues.held, PULL_TYPE, self._started_ms)
 
     async def consume_directly(
         self, message: ReceivedMessage, broker_name: str

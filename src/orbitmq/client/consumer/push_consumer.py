@@ -1,8 +1,8 @@
 """AsyncPushConsumer: a member of a group that pulls its queues and hands every message to a handler.
 
-one pull loop per queue -> ProcessQueue -> consumption (concurrent or orderly) -> handler
-                                                    |-> offset store, every 5 s to the broker
-                                                    |-> failed: back to the broker
+one fetcher per queue -> ProcessQueue -> consumption (concurrent, orderly, by loops) -> handler
+                              |                |-> failed: back to the broker
+                              |-> offset store, every 5 s to the broker
 """
 
 import asyncio
@@ -10,16 +10,22 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from orbitmq.client.consumer.assigned_queues import AssignedQueues
 from orbitmq.client.consumer.assignment import Assignment
-from orbitmq.client.consumer.concurrent_consumption import ConcurrentConsumption
+from orbitmq.client.consumer.concurrent_consumption import (
+    ConcurrentConsumption,
+    LoopConsumption,
+    Ready,
+)
 from orbitmq.client.consumer.config import ConsumerConfig
 from orbitmq.client.consumer.context import ConsumerContext
-from orbitmq.client.consumer.handling import Handler, Outcome, RetryLater
+from orbitmq.client.consumer.delivery import RETRY_TOPIC, Delivery, Outcome, delivery_of
+from orbitmq.client.consumer.handling import Handler, RetryLater
 from orbitmq.client.consumer.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from orbitmq.client.consumer.orderly_consumption import OrderlyConsumption
-from orbitmq.client.consumer.queue_keeper import QueueKeeper
+from orbitmq.client.consumer.process_queue import Call, ProcessQueue, call_now
 from orbitmq.client.consumer.running_info import describe
-from orbitmq.client.consumer.send_back import RETRY_TOPIC, SendBack
+from orbitmq.client.consumer.send_back import SendBack
 from orbitmq.client.consumer.subscription import EVERYTHING, Expression, subscription
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.core import ClientCore
@@ -44,12 +50,17 @@ class AsyncPushConsumer:
         self,
         client: ClientConfig,
         config: ConsumerConfig,
-        handler: Handler,
+        handler: Handler | None,
         *,
+        ready: Ready | None = None,
+        call: Call = call_now,
         filters: Mapping[str, Expression] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._client, self.config, self._handler, self._clock = client, config, handler, clock
+        """Messages go to the handler, or by `ready` to where loops, or threads, take them from."""
+        self._client, self.config, self._clock = client, config, clock
+        self._ready, self._call = ready, call
+        self._handler = self._hand_out if handler is None else handler
         self._filters: dict[str, Expression] = dict(filters or config.topics)
         if not self._filters:
             raise ConfigError("topics", {}, "a consumer needs at least one topic to read")
@@ -88,14 +99,23 @@ class AsyncPushConsumer:
             topic: subscription(topic, expression, now_ms)
             for topic, expression in self._filters.items()
         }
-        context = self._context = ConsumerContext(core, config, offsets, subscriptions)
+        context = self._context = ConsumerContext(core, config, offsets, subscriptions, self._call)
         if config.clustering:
             retry = context.retry_topic
             subscriptions[retry] = subscription(retry, EVERYTHING, now_ms)
-        consumption = OrderlyConsumption if config.orderly else ConcurrentConsumption
-        self._consumption = consumption(context, self._handler, SendBack(context))
-        self._keeper = QueueKeeper(context, self._consumption, self.on_members_changed)
-        self._assignment = Assignment(context, self._keeper, lambda: list(context.subscriptions))
+        self._consumption = self._make_consumption(context)
+        self._assigned = AssignedQueues(context, self._consumption, self.on_members_changed)
+        self._assignment = Assignment(context, self._assigned, lambda: list(context.subscriptions))
+
+    def _make_consumption(
+        self, context: ConsumerContext
+    ) -> ConcurrentConsumption | OrderlyConsumption:
+        send_back = SendBack(context)
+        if self.config.orderly:
+            return OrderlyConsumption(context, self._handler, send_back)
+        if self._ready is not None:
+            return LoopConsumption(context, self._ready, self._handler, send_back)
+        return ConcurrentConsumption(context, self._handler, send_back)
 
     async def _join(self) -> None:
         """Learn the routes, have filters checked, and make ourselves known."""
@@ -128,7 +148,7 @@ class AsyncPushConsumer:
             core.every("overdue messages", self._give_back_overdue, config.consume_timeout_ms),
         ]
         if config.orderly and config.clustering:
-            renew = self._keeper.renew_locks
+            renew = self._assigned.renew_locks
             self._jobs.append(core.every("renew locks", renew, config.lock_interval_ms, SECOND_MS))
 
     async def close(self) -> None:
@@ -139,10 +159,10 @@ class AsyncPushConsumer:
         await self._assignment.stop()
         for job in self._jobs:
             await job.stop()
-        await self._keeper.stop_pulls()
+        await self._assigned.stop_pulls()
         if not await self._consumption.stop(self.config.close_wait_ms):
             _log.warning("group %s: closed while handlers are still at work", self.group)
-        await self._keeper.hand_over_all()
+        await self._assigned.hand_over_all()
         core = self._context.core
         for topic in self._context.subscriptions:
             core.routes.unwatch(topic)
@@ -165,24 +185,43 @@ class AsyncPushConsumer:
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that this member has at the moment."""
-        return self._keeper.queues
+        return self._assigned.queues
 
     def pause(self) -> None:
         """Pull nothing more; what was pulled is handled."""
-        self._keeper.resumed.clear()
+        self._assigned.resumed.clear()
 
     def resume(self) -> None:
-        self._keeper.resumed.set()
+        self._assigned.resumed.set()
+
+    def retry_taken(self) -> None:
+        """Give back what was taken and never settled."""
+        for held in self._assigned.held:
+            for message in held.taken():
+                message.retry()
+
+    async def _hand_out(self, messages: list[Delivery], held: ProcessQueue | None) -> Outcome:
+        """Wait until a loop took the message and settled it."""
+        message, context = messages[0], self._context
+        if held is None:  # it came by itself
+            held = ProcessQueue(message.queue, 0, context.core.clock, context.call)
+            held.put([message], message.queue_offset + 1)
+        held.put_back([message])
+        assert self._ready is not None
+        self._ready([message])
+        await held.wait_until(lambda: message.is_settled or (held.dropped and not held.running))
+        return message.outcome if message.is_settled else Outcome(abandoned=True)
 
     # --- jobs ---
 
     async def _persist(self) -> None:
+        self._assigned.note_progress()
         await self._context.offsets.persist()
         self._context.rates.sample(self._context.core.clock.monotonic_ms())
 
     async def _give_back_overdue(self) -> None:
         if self.config.clustering:
-            for held in self._keeper.held:
+            for held in self._assigned.held:
                 await self._consumption.give_back_overdue(held)
 
     # --- what brokers ask: see ConsumerRole ---
@@ -213,13 +252,15 @@ class AsyncPushConsumer:
     ) -> None:
         if self._started_ms and not self._closed:
             _log.info("group %s: offsets of topic %s are reset", self.group, topic)
-            self._keeper.move({q: offset for q, offset in offsets.items() if q.topic == topic})
+            self._assigned.move({q: offset for q, offset in offsets.items() if q.topic == topic})
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        self._assigned.note_progress()
         return self._context.offsets.of_topic(topic)
 
     def running_info(self) -> ConsumerRunningInfo:
-        return describe(self._context, self._keeper.held, PUSH_TYPE, self._started_ms)
+        self._assigned.note_progress()
+        return describe(self._context, self._assigned.held, PUSH_TYPE, self._started_ms)
 
     async def consume_directly(
         self, message: ReceivedMessage, broker_name: str
@@ -229,7 +270,7 @@ class AsyncPushConsumer:
         message.topic = message.properties.get(RETRY_TOPIC, message.topic)
         clock = self._context.core.clock
         started_ms = clock.monotonic_ms()
-        outcome = await self._handler([message], None)
+        outcome = await self._handler([delivery_of(message)], None)
         return DirectConsumeResult(
             consume_result=_direct_result(outcome),
             order=self.config.orderly,

@@ -27,7 +27,7 @@ def describe(
         "allocateMessageQueueStrategy": config.strategy.name,
         "consumeMessageBatchMaxSize": str(config.batch_size),
         "pullBatchSize": str(config.pull_count),
-        "pullThresholdForQueue": str(config.held_count_max),
+        "pullThresholdForQueue": str(config.prefetch_count),
         "maxReconsumeTimes": str(config.reconsume_times_max),
     }
     return ConsumerRunningInfo(
@@ -45,7 +45,7 @@ def _queue_info(context: ConsumerContext, held: ProcessQueue) -> ProcessQueueInf
         cached_msg_min_offset=held.first_offset or 0,
         cached_msg_max_offset=held.last_offset or 0,
         cached_msg_count=held.count,
-        cached_msg_mib=held.held_bytes // MiB,
+        cached_msg_mib=held.body_bytes // MiB,
         locked=held.locked,
         last_lock_timestamp=_wall_ms(context, held.locked_ms) if held.locked else 0,
         droped=held.dropped,

@@ -8,6 +8,7 @@ import logging
 from typing import Final
 
 from orbitmq.client.consumer.context import ConsumerContext
+from orbitmq.client.consumer.delivery import RETRY_TOPIC
 from orbitmq.client.core.message import Message, ReceivedMessage
 from orbitmq.client.producer.producer import send_inner
 from orbitmq.errors import OrbitError, WireError
@@ -16,7 +17,6 @@ from orbitmq.wire.headers.send_back import SendBackHeader
 
 _log = logging.getLogger(__name__)
 
-RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 RECONSUME_TIME: Final = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"

@@ -10,8 +10,8 @@ None, "", "*"      | everything
 sql("price > 3")   | what the SQL92 filter selects (the broker needs enablePropertyFilter=true)
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from orbitmq.client.core.message import ReceivedMessage
 from orbitmq.errors import InvalidMessageError
@@ -19,8 +19,11 @@ from orbitmq.format.java_hash import java_hash
 from orbitmq.message import Property
 from orbitmq.wire.bodies.heartbeat import TAG, Subscription
 
-EVERYTHING = "*"
-SQL92 = "SQL92"
+EVERYTHING: Final = "*"
+SQL92: Final = "SQL92"
+_FILLER: Final = Property.FILLER.encode()
+
+MessageT = TypeVar("MessageT", bound=ReceivedMessage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +74,17 @@ def subscription(topic: str, expression: Expression, version: int) -> Subscripti
     )
 
 
-def wanted(messages: Iterable[ReceivedMessage], wanted_by: Subscription) -> list[ReceivedMessage]:
+def wanted(
+    messages: list[MessageT], wanted_by: Subscription, records: bytes | None = None
+) -> list[MessageT]:
     """Return the messages that the subscription really means.
 
-    Records that stand in for damaged ones are never wanted.
+    Records that stand in for damaged ones are never wanted. `records`: the bytes of all messages, so that
+    no properties have to be decoded to see that none of them is such a one.
     """
     tags = frozenset(wanted_by.tags_set) if wanted_by.is_tag else frozenset()
+    if not tags and records is not None and _FILLER not in records:
+        return messages
     return [
         message
         for message in messages

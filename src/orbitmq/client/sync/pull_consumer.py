@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from orbitmq.client.consumer.config import StartWish
+from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.pull_consumer import POLL_SECONDS, AsyncPullConsumer, Topics
-from orbitmq.client.consumer.settings import StartWish
 from orbitmq.client.consumer.subscription import EVERYTHING, Expression
 from orbitmq.client.core.broker_api import PullResult
 from orbitmq.client.core.config import ClientConfig
-from orbitmq.client.core.message import ReceivedMessage
 from orbitmq.client.sync.background_loop import BackgroundLoop, acquire_loop, release_loop
 from orbitmq.errors import ClientClosedError
 from orbitmq.wire.bodies.message_queue import MessageQueue
@@ -147,13 +147,13 @@ class PullConsumer:
 
     def poll(
         self, timeout: float | None = POLL_SECONDS, count: int | None = None
-    ) -> list[ReceivedMessage]:
+    ) -> list[Delivery]:
         """Return the next messages, at most `count`; empty after the time. None: wait for ever."""
         return self._run(self._inner.poll(timeout, count))
 
-    def __iter__(self) -> Iterator[ReceivedMessage]:
+    def __iter__(self) -> Iterator[Delivery]:
         """Yield messages for ever; each counts as done when the next poll is needed."""
-        waiting: deque[ReceivedMessage] = deque()
+        waiting: deque[Delivery] = deque()
         try:
             while self._loop is not None:
                 waiting.extend(self.poll(None))

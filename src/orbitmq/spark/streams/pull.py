@@ -1,4 +1,4 @@
-"""Ranges of queues read by pull requests, in a task: retried while a broker is away, one answer ahead.
+"""Ranges of queues read by pull requests, in a task: retried while a broker is away, a few answers ahead.
 
 Tools' own group pulls, with the filter in each request: nobody has to be online, and no group's offsets
 change. What a filter by tag left out is not missed: answers say where to go on.
@@ -6,9 +6,9 @@ change. What a filter by tag left out is not missed: answers say where to go on.
 
 import asyncio
 import logging
+import queue
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from orbitmq.client.admin.base import ADMIN_GROUP
+from orbitmq.client.consumer.fetcher import Fetcher
 from orbitmq.client.core.broker_api import PullResult, PullStatus
 from orbitmq.client.core.config import ClientConfig, parse_addresses
 from orbitmq.client.core.core import ClientCore
@@ -35,6 +36,7 @@ from orbitmq.spark.source.split_reader import LogChunk
 from orbitmq.spark.streams.cluster import RETRY_S
 from orbitmq.spark.streams.offsets import QueueRange
 from orbitmq.units import MiB
+from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.headers.pull import PullHeader
 from orbitmq.wire.pull_flags import PullFlag
@@ -43,7 +45,9 @@ _log = logging.getLogger(__name__)
 
 COUNT_MAX: Final = 1_024
 BYTES_MAX: Final = 1 * MiB
-_WAIT_S: Final = 0.2
+AHEAD_MAX: Final = 2
+"""So many answers wait for the task; another one is on its way meanwhile."""
+_WAIT_MS: Final = 200.0
 _LOG_OFFSET_AT: Final = 28  # in a record
 
 
@@ -56,8 +60,9 @@ def read_ranges(
     rows = _Rows(options, Columns.of(schema, options), wanted)
     with connected(options.namesrv) as (loop, core):
         for one in ranges:
-            for body in _Puller(loop, core, one, options).bodies():
-                yield from rows.of(one, body)
+            with _fetching(loop, RangeFetcher(core, one, options)) as answers:
+                for body in _joined(answers):
+                    yield from rows.of(one, body)
 
 
 @contextmanager
@@ -74,49 +79,92 @@ def connected(namesrv: str) -> Iterator[tuple[BackgroundLoop, ClientCore]]:
         release_loop()
 
 
-class _Puller:
-    """Pulls one range. Not thread-safe."""
+@contextmanager
+def _fetching(loop: BackgroundLoop, fetcher: "RangeFetcher") -> Iterator[Iterator[bytes]]:
+    """Have a range fetched in the loop, and its answers here."""
+    task = asyncio.run_coroutine_threadsafe(fetcher.run(), loop.loop)
 
-    def __init__(
-        self, loop: BackgroundLoop, core: ClientCore, asked: QueueRange, options: ReadOptions
-    ) -> None:
-        self._loop, self._core, self._asked, self._options = loop, core, asked, options
-        self._expression = "||".join(options.tags) or "*"
-        self._good_at = time.monotonic()
-        self._failures = 0  # answers that did not come, or had nothing
-        self._is_stale = False  # whether the route has to be asked for again
+    def answers() -> Iterator[bytes]:
+        while (answer := fetcher.answers.get()) is not None:
+            if isinstance(answer, BaseException):
+                raise answer
+            loop.call(fetcher.note_read)
+            yield answer
 
-    def bodies(self) -> Iterator[bytes]:
-        """Yield the records of about BYTES_MAX at a time, as they are stored."""
-        parts: list[bytes] = []
-        for body in self._answers():
-            parts.append(body)
-            if sum(map(len, parts)) >= BYTES_MAX:
-                yield b"".join(parts)
-                parts.clear()
-        if parts:
+    try:
+        yield answers()
+    finally:
+        task.cancel()
+
+
+def _joined(answers: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the records of about BYTES_MAX at a time."""
+    parts: list[bytes] = []
+    for body in answers:
+        parts.append(body)
+        if sum(map(len, parts)) >= BYTES_MAX:
             yield b"".join(parts)
+            parts.clear()
+    if parts:
+        yield b"".join(parts)
 
-    def _answers(self) -> Iterator[bytes]:
-        at, end = self._asked.start, self._asked.end
-        ahead = self._ask(at)
-        while at < end:
-            result = self._wait(ahead, at)
-            following = at if result is None else self._next(at, result)
-            moved = following > at
-            at = following
-            if at < end:
-                ahead = self._ask(at, after_s=0.0 if moved else _WAIT_S)
-            if result is not None and result.status is PullStatus.FOUND:
-                yield result.body
 
-    def _ask(self, at: int, after_s: float = 0.0) -> "Future[PullResult]":
-        return asyncio.run_coroutine_threadsafe(self._pull(at, after_s), self._loop.loop)
+class RangeFetcher(Fetcher):
+    """Fetches one range as records, a few answers ahead. Belongs to its loop's thread."""
 
-    async def _pull(self, at: int, after_s: float) -> PullResult:
-        if after_s:
-            await asyncio.sleep(after_s)
-        return await self._core.brokers.pull(await self._address(), self._header(at))
+    def __init__(self, core: ClientCore, asked: QueueRange, options: ReadOptions) -> None:
+        super().__init__(core, MessageQueue(asked.topic, asked.broker_name, asked.queue_id))
+        self._asked, self._options = asked, options
+        self._expression = "||".join(options.tags) or "*"
+        self._at = asked.start
+        self._good_at = time.monotonic()
+        self._misses = 0  # answers that did not come, or had nothing
+        self._is_stale = False  # whether the route has to be asked for again
+        self._unread = 0
+        self._read = asyncio.Event()
+        self.answers: queue.SimpleQueue[bytes | BaseException | None] = queue.SimpleQueue()
+        """Records as they are stored; None: that was all; an error: it could not be had."""
+
+    async def run(self) -> None:
+        """Pull the whole range; whatever ends it stands in `answers`."""
+        try:
+            await super().run()
+        except BaseException as failure:
+            self.answers.put(failure)
+            if not isinstance(failure, Exception):
+                raise
+        self.answers.put(None)
+
+    def note_read(self) -> None:
+        """Somebody took an answer: there is room for another."""
+        self._unread -= 1
+        self._read.set()
+
+    async def _next_request(self) -> PullHeader | None:
+        while self._unread >= AHEAD_MAX:
+            self._read.clear()
+            await self._read.wait()
+            self._good_at = time.monotonic()  # the broker had nothing to do with that
+        return self._header(self._at) if self._at < self._asked.end else None
+
+    def _take(self, result: PullResult) -> float:
+        following = self._next(self._at, result)
+        if following == self._at:
+            self._note_miss()
+            return _WAIT_MS
+        self._at = following
+        if result.status is PullStatus.FOUND:
+            self._unread += 1
+            self.answers.put(result.body)
+        return 0
+
+    async def _wait_ms(self, failure: Exception) -> float:
+        # Most answers would be the same again.
+        final = isinstance(failure, ResponseError) and failure.code != ResponseCode.SYSTEM_BUSY
+        if final or time.monotonic() - self._good_at > RETRY_S:
+            raise failure
+        self._note_miss()
+        return _WAIT_MS
 
     async def _address(self) -> str:
         """Return the primary's address; after a failure its replicas take turns with it."""
@@ -132,7 +180,7 @@ class _Puller:
             addresses = routes.brokers().get(asked.broker_name, {})
         if not addresses:
             raise WireError("", f"broker {asked.broker_name} is not registered")
-        return addresses[sorted(addresses)[self._failures % len(addresses)]]
+        return addresses[sorted(addresses)[self._misses % len(addresses)]]
 
     def _header(self, at: int) -> PullHeader:
         asked = self._asked
@@ -152,20 +200,6 @@ class _Puller:
             bname=asked.broker_name,
         )
 
-    def _wait(self, ahead: "Future[PullResult]", at: int) -> PullResult | None:
-        """Return the answer; None: try again. WireError: that was tried for long enough."""
-        try:
-            result = ahead.result()
-        except WireError as failure:
-            # Most answers would be the same again.
-            final = isinstance(failure, ResponseError) and failure.code != ResponseCode.SYSTEM_BUSY
-            if final or time.monotonic() - self._good_at > RETRY_S:
-                raise
-            _log.warning("%s at %d: %s; trying again", self._asked, at, failure)
-            self._note_failure()
-            return None
-        return result
-
     def _next(self, at: int, result: PullResult) -> int:
         """Return where to go on; the same place: the broker has no more, which it had before."""
         if result.status is PullStatus.OFFSET_ILLEGAL and at < result.min_offset:
@@ -183,11 +217,10 @@ class _Puller:
                 f" {result.max_offset - 1}: its topic was made anew, or its broker lost messages",
                 "Read again; a stream needs a new checkpointLocation (startingOffsets says from where).",
             )
-        self._note_failure()
         return at
 
-    def _note_failure(self) -> None:
-        self._failures += 1
+    def _note_miss(self) -> None:
+        self._misses += 1
         self._is_stale = True
 
     def _deleted(self, at: int, first: int) -> None:

@@ -38,7 +38,7 @@ def test_a_queue_whose_lock_was_lost_is_given_up_and_its_offset_not_stored(tmp_p
                 assert locks.lock("demo", "another", [queue])
                 stored = world.offset("demo", "Orders", 0)
 
-                await member._inner._keeper.renew_locks()
+                await member._inner._assigned.renew_locks()
                 gone = orders(member)
                 unchanged = world.offset("demo", "Orders", 0) == stored
                 world.broker.context.offsets.commit("demo", "Orders", 0, 2)

@@ -1,4 +1,4 @@
-"""One queue's pulls against a scripted broker: what is asked where, and how long failures wait."""
+"""One queue fetched from a scripted broker: what is asked where, and how long failures wait."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,9 +9,9 @@ import pytest
 from async_run import run_async, until
 from orbitmq.client.consumer.config import ConsumerConfig, Model
 from orbitmq.client.consumer.context import ConsumerContext
+from orbitmq.client.consumer.fetcher import QueueFetcher
 from orbitmq.client.consumer.offset_store import RemoteOffsets
 from orbitmq.client.consumer.process_queue import ProcessQueue
-from orbitmq.client.consumer.pull_loop import PullLoop
 from orbitmq.client.consumer.subscription import subscription
 from orbitmq.client.core.broker_api import PullResult, PullStatus
 from orbitmq.clock import SystemClock
@@ -51,7 +51,9 @@ class Script:
         self.clock = SystemClock()
         self.brokers = self.routes = self
 
-    async def pull(self, address: str, header: PullHeader, *, timeout_ms: float) -> PullResult:
+    async def pull(
+        self, address: str, header: PullHeader, *, timeout_ms: float, lite: bool
+    ) -> PullResult:
         self.asked.append((address, header))
         if not self.answers:
             await asyncio.Event().wait()
@@ -69,7 +71,7 @@ class Script:
 
 
 class Run:
-    """One pull loop, run until a condition holds."""
+    """One fetcher, run until a condition holds."""
 
     def __init__(
         self, script: Script, expression: str = "*", *, paused: bool = False, **given: Any
@@ -89,7 +91,7 @@ class Run:
             self.resumed = asyncio.Event()
             if not self.paused:
                 self.resumed.set()
-            loop = PullLoop(
+            fetcher = QueueFetcher(
                 self.context,
                 self.held,
                 resumed=self.resumed,
@@ -97,7 +99,7 @@ class Run:
                 on_messages=lambda held, messages: self.messages.extend(messages),
                 on_illegal_offset=self._illegal,
             )
-            task = asyncio.ensure_future(loop.run())
+            task = asyncio.ensure_future(fetcher.run())
             await until(lambda: condition(self))
             task.cancel()
             await asyncio.wait([task])
@@ -151,7 +153,8 @@ def test_an_offset_that_is_not_there_is_reported_and_the_loop_ends():
 def test_an_empty_answer_moves_the_consumer_offset_when_nothing_is_held(status):
     run = Run(Script(empty(status, 9))).until(asked(2))
 
-    assert run.context.offsets.get(QUEUE) == 9
+    assert run.held.progress == 9
+    assert (run.script.asked[1][1].sys_flag, run.script.asked[1][1].commit_offset) == (3, 9)
 
 
 def test_an_empty_answer_does_not_pass_a_message_that_is_still_handled():
@@ -159,8 +162,9 @@ def test_an_empty_answer_does_not_pass_a_message_that_is_still_handled():
         asked(3)
     )
 
-    assert run.context.offsets.get(QUEUE) is None
+    assert run.held.progress is None
     assert run.held.consumer_offset == 0
+    assert [header.sys_flag for _, header in run.script.asked] == [2, 2, 2]
 
 
 def test_messages_with_another_tag_are_not_handed_on():
@@ -228,12 +232,12 @@ def test_no_offset_is_told_by_a_broadcasting_pull():
 @pytest.mark.parametrize(
     ("limit", "pulls"),
     [
-        pytest.param({"held_count_max": 3}, 2, id="4 are more than 3"),
-        pytest.param({"held_count_max": 4}, 3, id="4 are not more than 4"),
-        pytest.param({"held_bytes_max": 19}, 2, id="20 bytes are more than 19"),
-        pytest.param({"held_bytes_max": 20}, 3, id="20 bytes are not more than 20"),
-        pytest.param({"held_span_max": 2}, 2, id="3 is 3 ahead of 0"),
-        pytest.param({"held_span_max": 3}, 3, id="not more than 3 ahead"),
+        pytest.param({"prefetch_count": 3}, 2, id="4 are more than 3"),
+        pytest.param({"prefetch_count": 4}, 3, id="4 are not more than 4"),
+        pytest.param({"prefetch_bytes": 19}, 2, id="20 bytes are more than 19"),
+        pytest.param({"prefetch_bytes": 20}, 3, id="20 bytes are not more than 20"),
+        pytest.param({"prefetch_span": 2}, 2, id="3 is 3 ahead of 0"),
+        pytest.param({"prefetch_span": 3}, 3, id="not more than 3 ahead"),
     ],
 )
 def test_no_more_is_pulled_when_more_is_held_than_the_limit(limit, pulls):
@@ -247,7 +251,7 @@ def test_no_more_is_pulled_when_more_is_held_than_the_limit(limit, pulls):
 def test_the_limit_of_a_topic_is_shared_by_its_queues():
     script = Script(found(*(record(n) for n in range(6)), next_offset=6))
 
-    run = Run(script, topic_count_max=10).until(lambda run: run.held.count == 6)
+    run = Run(script, prefetch_topic_count=10).until(lambda run: run.held.count == 6)
 
     assert len(script.asked) == 1  # 10 for two queues: 6 of them are too many for one
     assert run.held.count == 6

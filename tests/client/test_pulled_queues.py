@@ -1,4 +1,4 @@
-"""One queue of a pull consumer: read ahead, but not further than the limits."""
+"""The queues of a pull consumer: fetched ahead, but not further than the limits."""
 
 import asyncio
 from types import SimpleNamespace
@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from async_run import run_async, until
-from client.test_pull_loop import QUEUE, found, record
+from client.test_fetcher import QUEUE, found, record
 from orbitmq.client.consumer.config import ConsumerConfig
-from orbitmq.client.consumer.pulled_queue import PulledQueue
+from orbitmq.client.consumer.consume_rates import ConsumeRates
+from orbitmq.client.consumer.pulled_queues import PulledQueues
 from orbitmq.client.consumer.subscription import subscription
 from orbitmq.client.core.broker_api import PullResult
+from orbitmq.clock import SystemClock
 from orbitmq.wire.headers.pull import PullHeader
 
 
@@ -20,6 +22,7 @@ class Endless:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.brokers = self.routes = self
+        self.clock = SystemClock()
 
     def address(self, broker_name: str, broker_id: int = 0) -> str:
         return "127.0.0.1:1"
@@ -34,29 +37,34 @@ class Endless:
 @pytest.mark.parametrize(
     ("limit", "pulls"),
     [
-        pytest.param({"held_count_max": 4}, 2, id="4 messages"),
-        pytest.param({"held_count_max": 5}, 3, id="5 messages"),
-        pytest.param({"held_bytes_max": 20}, 2, id="20 bytes"),
-        pytest.param({"held_bytes_max": 21}, 3, id="21 bytes"),
+        pytest.param({"prefetch_count": 3}, 2, id="4 are more than 3 messages"),
+        pytest.param({"prefetch_count": 4}, 3, id="4 are not more than 4 messages"),
+        pytest.param({"prefetch_bytes": 19}, 2, id="20 are more than 19 bytes"),
+        pytest.param({"prefetch_bytes": 20}, 3, id="20 are not more than 20 bytes"),
     ],
 )
 def test_no_more_is_read_ahead_than_the_limits_until_messages_are_taken(limit, pulls):
     async def main():
         broker = Endless()
         config = ConsumerConfig(group="demo", **limit)
-        context = SimpleNamespace(config=config, core=broker, group="demo")
-        queue = PulledQueue(context, QUEUE, subscription("Orders", "*", 1), 0, lambda: None)
+        context = SimpleNamespace(
+            config=config, core=broker, retry_topic="%RETRY%demo", rates=ConsumeRates()
+        )
+        queues = PulledQueues(context)
+        queues.add(QUEUE, 0, subscription("Orders", "*", 1))
+        (held,) = queues.held
 
-        await until(lambda: queue.ready >= 2 * pulls)
+        await until(lambda: held.count >= 2 * pulls)
         for _ in range(20):
             await asyncio.sleep(0)
         before = list(broker.asked)
-        taken = queue.take(2)
+        taken = queues.take(2)
+        queues.finish_returned()
         await until(lambda: len(broker.asked) == pulls + 1)
-        await queue.close()
+        await queues.stop()
 
         assert before == list(range(0, 2 * pulls, 2))
         assert [message.queue_offset for message in taken] == [0, 1]
-        assert queue.position == 2
+        assert (queues.position(QUEUE), queues.done) == (2, {QUEUE: 2})
 
     run_async(main)

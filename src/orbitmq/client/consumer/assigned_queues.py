@@ -1,4 +1,4 @@
-"""QueueKeeper: the queues that a push consumer has, and how they come and go.
+"""AssignedQueues: the queues that a push consumer has, and how they come and go.
 
 assigned (locked, if orderly) -> its offset read -> pulled and handled -> dropped (no more pulls; what
 runs may end) -> its offset stored -> handed over (unlocked, if orderly)
@@ -10,11 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol, TypeVar
 
 from orbitmq.client.consumer.context import ConsumerContext
+from orbitmq.client.consumer.delivery import Delivery
+from orbitmq.client.consumer.fetcher import QueueFetcher
 from orbitmq.client.consumer.process_queue import ProcessQueue
-from orbitmq.client.consumer.pull_loop import PullLoop
-from orbitmq.client.consumer.queue_locks import QueueLocks
-from orbitmq.client.consumer.start_offset import start_offset
-from orbitmq.client.core.message import ReceivedMessage
 from orbitmq.errors import ClientError, WireError
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.message_queue import MessageQueue
@@ -36,10 +34,10 @@ class Consumption(Protocol):
 
     def open_queue(self, held: ProcessQueue) -> None: ...
 
-    def submit(self, held: ProcessQueue, messages: list[ReceivedMessage]) -> None: ...
+    def submit(self, held: ProcessQueue, messages: list[Delivery]) -> None: ...
 
 
-class _Kept:
+class _Assigned:
     """A queue that is ours and the task that pulls it; `moving`: it begins anew at another offset."""
 
     __slots__ = ("held", "moving", "pull")
@@ -52,7 +50,7 @@ class _Kept:
         return self.held.dropped or self.pull.done()
 
 
-class QueueKeeper:
+class AssignedQueues:
     """Takes queues and gives them up. Belongs to its loop's thread."""
 
     def __init__(
@@ -65,7 +63,7 @@ class QueueKeeper:
         self._consumption, self._wake_rebalance = consumption, wake_rebalance
         self._locks = QueueLocks(context)
         self._needs_locks = self._config.orderly and self._config.clustering
-        self._kept: dict[MessageQueue, _Kept] = {}
+        self._assigned: dict[MessageQueue, _Assigned] = {}
         self._moves: set[asyncio.Task[None]] = set()
         self._closed = False
         self.resumed = asyncio.Event()
@@ -74,22 +72,22 @@ class QueueKeeper:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        return sorted(self._kept)
+        return sorted(self._assigned)
 
     @property
     def held(self) -> list[ProcessQueue]:
-        return [kept.held for kept in self._kept.values()]
+        return [one.held for one in self._assigned.values()]
 
     # --- taking and giving up ---
 
     async def hold(self, topic: str, queues: set[MessageQueue], *, shared: bool) -> bool:
         """Hold exactly these queues of a topic; see `QueueHolder`."""
-        current = {queue for queue in self._kept if queue.topic == topic}
-        moving = {queue for queue in current if self._kept[queue].moving}
-        ended = {queue for queue in current if self._kept[queue].has_ended}
+        current = {queue for queue in self._assigned if queue.topic == topic}
+        moving = {queue for queue in current if self._assigned[queue].moving}
+        ended = {queue for queue in current if self._assigned[queue].has_ended}
         gone = (current - queues | ended) - moving
         released = await _all(self._release(queue) for queue in sorted(gone))
-        new = queues - set(self._kept)
+        new = queues - set(self._assigned)
         if new:
             group = self._config.group
             _log.info("group %s: %d new queues of topic %s", group, len(new), topic)
@@ -114,15 +112,15 @@ class QueueKeeper:
         context = self._context
         context.offsets.forget(queue)
         try:
-            offset = await start_offset(context, queue)
+            offset = await context.start_offset(queue)
         except (WireError, ClientError) as failure:
             _log.warning("%s: no offset to begin at: %s", queue, failure)
             return False
-        if self._closed or queue in self._kept:
+        if self._closed or queue in self._assigned:
             return True
-        held = ProcessQueue(queue, offset, context.core.clock)
+        held = ProcessQueue(queue, offset, context.core.clock, context.call)
         held.set_locked(self._needs_locks)
-        pull = PullLoop(
+        fetcher = QueueFetcher(
             context,
             held,
             resumed=self.resumed,
@@ -130,40 +128,52 @@ class QueueKeeper:
             on_messages=self._consumption.submit,
             on_illegal_offset=self._illegal_offset,
         )
-        task = asyncio.get_running_loop().create_task(pull.run(), name=f"pull {queue}")
+        task = asyncio.get_running_loop().create_task(fetcher.run(), name=f"fetch {queue}")
         task.add_done_callback(log_failure)
-        self._kept[queue] = _Kept(held, task)
+        self._assigned[queue] = _Assigned(held, task)
         self._consumption.open_queue(held)
         return True
 
     def _queue_count(self, topic: str) -> int:
-        return sum(queue.topic == topic for queue in self._kept)
+        return sum(queue.topic == topic for queue in self._assigned)
 
     async def _release(self, queue: MessageQueue) -> bool:
         """Give up a queue; return False if an orderly handler is still at work on it."""
-        kept = self._kept[queue]
-        kept.held.drop()
-        await stop_tasks([kept.pull])
+        one = self._assigned[queue]
+        one.held.drop()
+        await stop_tasks([one.pull])
         wait_ms = self._config.handover_wait_ms * _RELEASE_SHARE
-        idle = await kept.held.wait_idle(_ORDERLY_WAIT_MS if self._needs_locks else wait_ms)
+        idle = await one.held.wait_idle(_ORDERLY_WAIT_MS if self._needs_locks else wait_ms)
         if self._needs_locks and not idle:
-            age_ms = self._context.core.clock.monotonic_ms() - kept.held.locked_ms
+            age_ms = self._context.core.clock.monotonic_ms() - one.held.locked_ms
             if age_ms <= _FORCED_AFTER_MS:
                 return False
-        await self._hand_over(queue, kept)
+        await self._hand_over(queue, one)
         return True
 
-    async def _hand_over(self, queue: MessageQueue, kept: _Kept, *, lost: bool = False) -> None:
-        kept.held.handed_over = True
+    async def _hand_over(self, queue: MessageQueue, one: _Assigned, *, lost: bool = False) -> None:
+        if not lost:
+            self._note_progress(one.held)
+        one.held.handed_over = True
         if not lost:
             await self._context.offsets.persist([queue], retry=True)
             if self._needs_locks:
                 await self._locks.unlock([queue])
-        if self._kept.get(queue) is kept:
-            del self._kept[queue]
+        if self._assigned.get(queue) is one:
+            del self._assigned[queue]
         self._context.offsets.forget(queue)
 
-    # --- offsets that jump ---
+    # --- offsets ---
+
+    def note_progress(self) -> None:
+        """Tell the offset store how far each queue is."""
+        for one in self._assigned.values():
+            self._note_progress(one.held)
+
+    def _note_progress(self, held: ProcessQueue) -> None:
+        offset = None if held.handed_over else held.progress
+        if offset is not None:
+            self._context.offsets.update(held.queue, offset)
 
     def _illegal_offset(self, held: ProcessQueue, offset: int) -> None:
         held.drop()
@@ -181,33 +191,33 @@ class QueueKeeper:
         self._wake_rebalance()
 
     async def _move_one(self, queue: MessageQueue, offset: int) -> None:
-        kept = self._kept.get(queue)
-        if kept is None or kept.moving:
+        one = self._assigned.get(queue)
+        if one is None or one.moving:
             return
-        kept.moving = True
-        kept.held.drop()
-        await stop_tasks([kept.pull])
-        await kept.held.wait_idle(_RESET_WAIT_MS)
-        kept.held.handed_over = True
+        one.moving = True
+        one.held.drop()
+        await stop_tasks([one.pull])
+        await one.held.wait_idle(_RESET_WAIT_MS)
+        one.held.handed_over = True
         self._context.offsets.update(queue, offset, forward_only=False)
-        await self._hand_over(queue, kept)
+        await self._hand_over(queue, one)
 
     # --- locks ---
 
     async def renew_locks(self) -> None:
         """Renew the locks of all queues; a queue whose lock was lost is given up."""
-        wanted = [queue for queue, kept in self._kept.items() if not kept.held.dropped]
+        wanted = [queue for queue, one in self._assigned.items() if not one.held.dropped]
         for queue, is_ours in (await self._locks.lock(wanted)).items():
-            kept = self._kept.get(queue)
-            if kept is None or kept.moving:
+            one = self._assigned.get(queue)
+            if one is None or one.moving:
                 continue
-            kept.held.set_locked(is_ours)
+            one.held.set_locked(is_ours)
             if not is_ours:
                 _log.warning("group %s: the lock of %s was lost", self._config.group, queue)
-                kept.held.drop()
-                await stop_tasks([kept.pull])
+                one.held.drop()
+                await stop_tasks([one.pull])
                 # Another member may be further than we are: our offset is not stored.
-                await self._hand_over(queue, kept, lost=True)
+                await self._hand_over(queue, one, lost=True)
                 self._wake_rebalance()
 
     # --- the end ---
@@ -216,17 +226,71 @@ class QueueKeeper:
         """Pull nothing more, for good; what was pulled can still be handled."""
         self._closed = True
         await stop_tasks(self._moves)
-        await stop_tasks(kept.pull for kept in self._kept.values())
+        await stop_tasks(one.pull for one in self._assigned.values())
 
     async def hand_over_all(self) -> None:
         """Store all offsets and give all queues up."""
-        for kept in self._kept.values():
-            kept.held.drop()
-            kept.held.handed_over = True
+        self.note_progress()
+        for one in self._assigned.values():
+            one.held.drop()
+            one.held.handed_over = True
         await self._context.offsets.persist(retry=True)
         if self._needs_locks:
-            await self._locks.unlock(self._kept)
-        self._kept.clear()
+            await self._locks.unlock(self._assigned)
+        self._assigned.clear()
+
+
+class QueueLocks:
+    """Asks brokers for locks, for one consumer. Belongs to its loop's thread."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
+
+    async def lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
+        """Lock queues, or renew their locks; a broker that could not be asked is left out."""
+        answers = await asyncio.gather(
+            *(self._lock_at(name, part) for name, part in _by_broker(queues).items())
+        )
+        return {queue: held for answer in answers for queue, held in answer.items()}
+
+    async def _lock_at(
+        self, broker_name: str, queues: list[MessageQueue]
+    ) -> dict[MessageQueue, bool]:
+        context = self._context
+        try:
+            address = await context.primary(broker_name, queues[0].topic)
+            held = await context.core.brokers.lock(
+                address, context.group, context.core.client_id, queues
+            )
+        except WireError as failure:
+            _log.warning("group %s: %s gave no locks: %s", context.group, broker_name, failure)
+            return {}
+        return {queue: queue in held for queue in queues}
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back and wait until the brokers know."""
+        await asyncio.gather(
+            *(self._unlock_at(name, part) for name, part in _by_broker(queues).items())
+        )
+
+    async def _unlock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        context = self._context
+        try:
+            address = await context.primary(broker_name, queues[0].topic)
+            await context.core.brokers.unlock(
+                address, context.group, context.core.client_id, queues, oneway=False
+            )
+        except WireError as failure:
+            _log.warning(
+                "group %s: locks at %s not given back: %s", context.group, broker_name, failure
+            )
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    parts: dict[str, list[MessageQueue]] = {}
+    for queue in sorted(queues):
+        parts.setdefault(queue.broker_name, []).append(queue)
+    return parts
 
 
 async def stop_tasks(tasks: Iterable["asyncio.Task[None]"]) -> None:
