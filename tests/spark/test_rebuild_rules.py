@@ -17,6 +17,7 @@ from orbitmq.files.disk import Disk
 from orbitmq.files.listing import SegmentFile
 from orbitmq.files.lock import StoreLock
 from orbitmq.format.record import encode_record
+from orbitmq.log_read import LogPlan, Split, cut, open_log
 from orbitmq.message import AppendRequest
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles, Finished, Wanted, settle
 from orbitmq.spark.jobs.rebuild.build import Build
@@ -26,10 +27,8 @@ from orbitmq.spark.jobs.rebuild.pack import PackOptions
 from orbitmq.spark.jobs.rebuild.parts import SplitFacts
 from orbitmq.spark.jobs.rebuild.scan import Scan
 from orbitmq.spark.source.segment import ZEROS_BYTES
-from orbitmq.spark.source.splits import LogPlan, Split, cut
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import Scope
-from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.store import MessageStore
 from spark.reading_world import HOST
 from spark.rebuild_world import (

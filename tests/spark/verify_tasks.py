@@ -7,13 +7,12 @@ from typing import TypeVar
 
 from orbitmq.files.disk import Disk
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import Split, open_log
 from orbitmq.spark.jobs.verify.context import VerifyContext
 from orbitmq.spark.jobs.verify.index import IndexFileResult, look_at_index_file
 from orbitmq.spark.jobs.verify.queues import QueueResult, QueueRow, compare_queues, partition_of
 from orbitmq.spark.jobs.verify.scan import Scanned, Stretch, StretchRow, scan_split
 from orbitmq.spark.jobs.verify.store import StoreVerification
-from orbitmq.spark.source.splits import Split
-from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.verify.basis import look_at
 from orbitmq.store.verify.check import CheckReport
 

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from orbitmq import log_read
 from orbitmq.errors import FormatError
 from orbitmq.files.disk import Disk
 from orbitmq.format.batch_unit import BatchUnit
-from orbitmq.format.columns import Bytes, Mark, PackedUnits, Rows
+from orbitmq.format.columns import Mark, PackedUnits
 from orbitmq.format.cq_unit import UNIT_DTYPE
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
@@ -42,19 +43,7 @@ log = logging.getLogger(__name__)
 _SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 _NEW_ROWS = 256
 
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Records of one segment: `rows` were scanned from `buffer` and count positions in it.
-
-    `items` are the index items of all rows, where somebody made them ahead (recovery, in its threads).
-    """
-
-    buffer: Bytes
-    rows: Rows
-    items: npt.NDArray[np.void] | None = None
-
-
+Chunk = log_read.Chunk
 QueueNumbers = npt.NDArray[np.int32]
 Extra = Callable[[Chunk], None]
 """Sees every record once, in log order, after it is in queues and index."""

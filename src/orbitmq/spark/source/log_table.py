@@ -16,33 +16,46 @@ from pyspark.sql.types import StructType
 from orbitmq.errors import NotAStoreError
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.log_read import (
+    BACK_BYTES,
+    SPLIT_BYTES,
+    BadPlace,
+    Gap,
+    LogPlan,
+    OnBad,
+    Split,
+    cut,
+    plan_log,
+    read_split,
+    rows_at,
+)
 from orbitmq.spark.source.bad_places import NEXT_STEP, BadPlaces
-from orbitmq.spark.source.batches import Columns, error_batch, iter_batches, other_bytes, pieces
+from orbitmq.spark.source.batches import (
+    Columns,
+    LogChunk,
+    error_batch,
+    iter_batches,
+    other_bytes,
+    pieces,
+)
 from orbitmq.spark.source.lookup.places import Places
 from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.pushdown import Predicate, narrowed, pushed
-from orbitmq.spark.source.segment import open_segment
+from orbitmq.spark.source.segment import open_split
 from orbitmq.spark.source.selection import RowSelection
-from orbitmq.spark.source.split_reader import BACK_BYTES, BadPlace, LogChunk, OnBad, read_split
-from orbitmq.spark.source.splits import (
-    SPLIT_BYTES,
-    Gap,
-    LogPlan,
-    Split,
-    cut,
-    plan_log,
-    usual_split_bytes,
-)
-from orbitmq.units import KiB
+from orbitmq.units import KiB, MiB
 
 logger = logging.getLogger(__name__)
 
+SPLIT_BYTES_MAX: Final = 256 * MiB
+SPLITS_MIN: Final = 32
+"""A log is cut into so many before they become longer: enough to share among the cores of a machine."""
 PLACE_BYTES: Final = 64 * KiB
 """What reading a single record is taken to cost, in bytes of a scan."""
 HEADER_BYTES_MAX: Final = 128 * KiB
 """What a record may have beside its body: fields, topic and properties."""
-_SINGLE: Final = ScanOptions(check_offset=True, max_rows=1)
+_SINGLE: Final = ScanOptions(check_offset=True)
 _MISSING: Final = "there is no file, or no bytes, for this stretch of the log"
 
 
@@ -130,6 +143,17 @@ def _splits(plan: LogPlan, options: ReadOptions) -> list[Split]:
     return cut(plan, options.split_bytes or usual_split_bytes(plan, start, end), start, end)
 
 
+def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None = None) -> int:
+    """Return a split's length for a read of [start, end).
+
+    Spark itself takes tens of milliseconds of processor time for each task; reading the headers of 64 MiB
+    takes about 20. So a long log has longer splits.
+    """
+    first = plan.start if start is None else max(start, plan.start)
+    last = plan.end if end is None else min(end, plan.end)
+    return min(max((last - first) // SPLITS_MIN, SPLIT_BYTES), SPLIT_BYTES_MAX)
+
+
 def _places(plan: LogPlan, options: ReadOptions) -> Places | None:
     from orbitmq.spark.source.lookup import lookup
 
@@ -206,9 +230,11 @@ class _TaskRun:
     def _chunks(self, task: LogTask) -> Iterator[LogChunk]:
         options = ScanOptions()  # Bodies are checked later, those of wanted records only.
         for split in task.splits:
-            yield from read_split(
-                split, self._kernels, options, self._on_bad, back_bytes=task.back_bytes
-            )
+            segment = open_split(split)
+            for chunk in read_split(
+                split, segment, self._kernels, options, self._on_bad, back_bytes=task.back_bytes
+            ):
+                yield LogChunk(segment, chunk.rows)
         for split in task.singles:
             yield from read_single(split, self._kernels, self._on_bad, task.back_bytes)
 
@@ -245,14 +271,11 @@ def read_single(
     split: Split, kernels: Kernels, on_bad: OnBad, back_bytes: int = BACK_BYTES
 ) -> Iterator[LogChunk]:
     """Yield the record that starts at `split.start`, if one does."""
-    segment = open_segment(split.path, split.base_offset)
-    position = split.start - split.base_offset
-    limit = min(split.limit - split.base_offset, len(segment.data))
-    found = kernels.scan(segment.data, position, limit, split.base_offset, _SINGLE)
-    if len(found.rows):
-        yield LogChunk(segment, found.rows)
-    else:
-        # Whether this is the middle of a record or a damaged one only its neighbours tell.
-        yield from read_split(
-            split, kernels, ScanOptions(), on_bad, back_bytes=back_bytes, segment=segment
-        )
+    segment = open_split(split)
+    rows = rows_at(segment, split.start, kernels=kernels, limit=split.limit, options=_SINGLE)
+    if len(rows):
+        yield LogChunk(segment, rows)
+        return
+    # Whether this is the middle of a record or a damaged one only its neighbours tell.
+    for chunk in read_split(split, segment, kernels, ScanOptions(), on_bad, back_bytes=back_bytes):
+        yield LogChunk(segment, chunk.rows)

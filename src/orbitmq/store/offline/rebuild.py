@@ -20,15 +20,14 @@ from orbitmq.files.disk import Disk
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.log_read import Progress, open_log
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.offline.exchange import WorkFiles
 from orbitmq.store.offline.tools import config_of, locked, make_dispatcher
 from orbitmq.store.recovery.adopt import with_items
-from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.recovery.plan import Repair, RepairKind, WalkOptions
-from orbitmq.store.recovery.replay import Progress
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, walk
 from orbitmq.store.verify.check import CheckReport, check_store

@@ -22,21 +22,19 @@ from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.snapshot import NO_EXT, QueueKind, Snapshot
-from orbitmq.store.dispatch import AdoptionReport, Chunk, Dispatcher
+from orbitmq.log_read import Chunk, LogView, Prepare, Progress, open_log
+from orbitmq.store.dispatch import AdoptionReport, Dispatcher
 from orbitmq.store.index.load import keep_full_files, load_index_states
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.load import check_states, load_states
 from orbitmq.store.queues.trim import correct_min
-from orbitmq.store.recovery.bad_place import is_zero
-from orbitmq.store.recovery.log_view import LogView, open_log
 from orbitmq.store.recovery.lost_records import FillStyle
 from orbitmq.store.recovery.mend import Mender
 from orbitmq.store.recovery.plan import Note, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.recovery.queue_counts import Queue
 from orbitmq.store.recovery.queue_units import FileUnits
-from orbitmq.store.recovery.replay import Prepare, Progress
 from orbitmq.store.recovery.stale_units import cut_stale_units
 from orbitmq.store.recovery.store_times import last_store_ms_before, store_ms_at_offset
 from orbitmq.store.recovery.torn_records import whole_from
@@ -234,7 +232,7 @@ class _Recovery:
             return False
         segment = self._log.segments[number]
         position = log_offset - segment.base_offset
-        return is_zero(segment, position, position + 4096)
+        return segment.is_zero(position, position + 4096)
 
     def _scan_start(self, dispatched: int) -> int:
         """Return from where the log has to be read.

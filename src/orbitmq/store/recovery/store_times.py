@@ -2,7 +2,7 @@
 
 from orbitmq.errors import FormatError
 from orbitmq.format.record import decode_record
-from orbitmq.store.recovery.log_view import LogView
+from orbitmq.log_read import LogView
 
 
 def store_ms_at_offset(log: LogView, log_offset: int) -> int | None:

@@ -22,7 +22,8 @@ from orbitmq.errors import FormatError, StoreError
 from orbitmq.format.columns import Bytes, ScanOptions
 from orbitmq.format.handover import Done, Shown
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.dispatch import Chunk, Dispatcher, QueueNumbers
+from orbitmq.log_read import Chunk
+from orbitmq.store.dispatch import Dispatcher, QueueNumbers
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.store.log.log_reader import LogReader
 from orbitmq.store.service import Service

@@ -19,6 +19,7 @@ from orbitmq.format.columns import ScanOptions
 from orbitmq.format.handover import Done
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.snapshot import Snapshot
+from orbitmq.log_read import LogStop, LogView, ReadState, replay, view_files
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.queues.load import check_states
 from orbitmq.store.queues.trim import correct_min
@@ -29,8 +30,6 @@ from orbitmq.store.recovery.adopt import (
     load_queues,
     recover_store,
 )
-from orbitmq.store.recovery.log_view import LogView, view_files
-from orbitmq.store.recovery.replay import LogStop, ReplayState, replay
 from orbitmq.store.spark_dispatch.followed_index import FollowedIndex
 
 
@@ -101,7 +100,7 @@ def catch_up(
     The dispatcher's files must be followed ones: what lies between the two is in them already.
     """
     load_queues(dispatcher, snapshot)
-    state = ReplayState(snapshot.dispatched_offset)
+    state = ReadState(snapshot.dispatched_offset)
     plain = replace(scan, check_crc=False, check_property_crc=False)
     view = _view(layout, disk, snapshot.dispatched_offset, done.log_offset)
     start, end = max(snapshot.dispatched_offset, view.min_offset), done.log_offset

@@ -20,9 +20,10 @@ from orbitmq.files.followed import FollowedFiles
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.handover import Done
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import Chunk
 from orbitmq.message import QueueType
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.dispatch import Chunk, Dispatcher
+from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues

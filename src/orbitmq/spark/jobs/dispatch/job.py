@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from orbitmq.errors import ConfigError, JobFailedError, StoreError
 from orbitmq.files.listing import list_segments
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import BACK_BYTES
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.jobs.dispatch.chunks import PackedChunk, unpack_chunk
 from orbitmq.spark.jobs.dispatch.source import (
@@ -32,7 +33,6 @@ from orbitmq.spark.jobs.dispatch.source import (
     is_speaking,
 )
 from orbitmq.spark.jobs.dispatch.times import DispatchTimes
-from orbitmq.spark.source.split_reader import BACK_BYTES
 from orbitmq.store.spark_dispatch.handover import DIRECTORY, Handover
 from orbitmq.store.spark_dispatch.writer import DispatchWriter, NewEpochError, read_terms
 from orbitmq.units import KiB, MiB

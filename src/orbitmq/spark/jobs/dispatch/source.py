@@ -22,13 +22,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from orbitmq.files.layout import StoreLayout
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.handover import Shown
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import BadPlace, LogTail, Split, cut, read_split
 from orbitmq.spark.jobs.dispatch.chunks import PackedChunk, pack_chunk
-from orbitmq.spark.jobs.dispatch.tail import LogTail
-from orbitmq.spark.source.split_reader import BadPlace, read_split
-from orbitmq.spark.source.splits import Split
+from orbitmq.spark.source.segment import open_split
 from orbitmq.store.spark_dispatch.handover import Handover
 from orbitmq.units import SECOND_MS, MiB
 
@@ -125,7 +125,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end <= first:
             return {"log_offset": first}
         room = None if isinstance(limit, ReadAllAvailable) else self._options.batch_bytes
-        return {"log_offset": self._log_tail().whole_records(first, end, room)}
+        tail = self._log_tail()
+        return {"log_offset": tail.whole_records(tail.published(first, end), room)}
 
     def _shown_offset(self) -> int:
         if self._target is not None:
@@ -137,8 +138,9 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _log_tail(self) -> LogTail:
         if self._tail is None:
-            directories = tuple(Path(path) for path in self._options.log_paths)
-            self._tail = LogTail(directories, self._options.segment_bytes, compiled())
+            paths = tuple(Path(path) for path in self._options.log_paths)
+            root, size = Path(self._options.root), self._options.segment_bytes
+            self._tail = LogTail(StoreLayout(root, commit_log_paths=paths, segment_bytes=size))
         return self._tail
 
     def partitions(
@@ -146,7 +148,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> Sequence[InputPartition]:
         first, last = start["log_offset"], end["log_offset"]
         share = max(SMALL_BYTES, -(-(last - first) // self._options.tasks))
-        return [InputPartition(split) for split in self._log_tail().splits(first, last, share)]
+        plan = self._log_tail().published(first, last)
+        return [InputPartition(split) for split in cut(plan, share)]
 
     # --- reading ---
 
@@ -157,11 +160,11 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         kernels = compiled()
         scan = ScanOptions(delay_ms=options.delay_ms)
         empty = True
-        for segment, rows in read_split(
-            split, kernels, scan, _log_bad, back_bytes=options.back_bytes
+        for chunk in read_split(
+            split, open_split(split), kernels, scan, _log_bad, back_bytes=options.back_bytes
         ):
-            packed = pack_chunk(segment.data, rows, kernels, with_items=options.with_items)
-            yield _batch(pa, split, int(rows["log_offset"][0]), packed)
+            packed = pack_chunk(chunk.buffer, chunk.rows, kernels, with_items=options.with_items)
+            yield _batch(pa, split, int(chunk.rows["log_offset"][0]), packed)
             empty = False
         if empty:  # a blank alone; the driver must hear that somebody looked
             yield _batch(pa, split, split.start, PackedChunk(b"", b"", b""))

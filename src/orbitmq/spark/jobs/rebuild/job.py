@@ -27,6 +27,7 @@ from orbitmq.files.listing import SegmentFile
 from orbitmq.files.lock import StoreLock
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import plain
+from orbitmq.log_read import LogPlan, LogView, Split, cut, open_log
 from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.jobs.rebuild.attempt_files import DIRECTORY, AttemptFiles, settle
@@ -42,11 +43,9 @@ from orbitmq.spark.jobs.rebuild.shield import uninterrupted
 from orbitmq.spark.jobs.rebuild.state import load_rebuilt
 from orbitmq.spark.progress import JobProgress
 from orbitmq.spark.shared_paths import absolute_settings
-from orbitmq.spark.source.splits import LogPlan, Split, cut, written_length
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import WorkFiles
 from orbitmq.store.offline.tools import config_of, locked, make_dispatcher
-from orbitmq.store.recovery.log_view import LogView, open_log
 from orbitmq.store.verify.facts import is_open_elsewhere
 
 SCANS_PER_CORE: Final = 4
@@ -199,7 +198,7 @@ class _Rebuild:
 
     def _splits(self, log: LogView) -> list[Split]:
         """Cut what was ever written; where the log ends shows when it is read."""
-        written = [(segment, written_length(segment)) for segment in log.segments]
+        written = [(segment, segment.written_end()) for segment in log.segments]
         while written and not written[-1][1]:
             written.pop()
         if not written:

@@ -16,12 +16,11 @@ import numpy.typing as npt
 from orbitmq.errors import JobFailedError, io_error
 from orbitmq.files.disk import Disk
 from orbitmq.format.columns import Bytes
+from orbitmq.log_read import BadPlace, Split
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.jobs.rebuild.pack import PackedQueue, PackedSplit
 from orbitmq.spark.jobs.rebuild.pack_collect import Flags, Runs
 from orbitmq.spark.jobs.rebuild.pack_items import PackedItems
-from orbitmq.spark.source.split_reader import BadPlace
-from orbitmq.spark.source.splits import Split
 
 _ALIGNED: Final = 8
 _ITEM_COLUMNS: Final = ("offsets", "times", "counts", "hashes")

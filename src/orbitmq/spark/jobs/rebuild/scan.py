@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import Split
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.jobs.rebuild.pack import PackOptions, pack_split
 from orbitmq.spark.jobs.rebuild.parts import SplitFacts, facts_of, write_part
 from orbitmq.spark.progress import StageCounter
 from orbitmq.spark.shared_paths import require_seen
-from orbitmq.spark.source.splits import Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,18 @@ from orbitmq.format.index_file import key_hash
 from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.message_id import decode_offset_id
+from orbitmq.log_read import LogPlan
 from orbitmq.spark.source.lookup.index import WHOLE_BYTES_MAX, find_keys
 from orbitmq.spark.source.lookup.places import Places
-from orbitmq.spark.source.lookup.records import record_starts
 from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS, STEP_BYTES, time_stretch
-from orbitmq.spark.source.lookup.units import Queue, UnitQuery, find_units, list_queues
+from orbitmq.spark.source.lookup.units import (
+    Queue,
+    UnitQuery,
+    find_units,
+    list_queues,
+    record_starts,
+)
 from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, ReadOptions
-from orbitmq.spark.source.splits import LogPlan
 
 SHARE_MIN: Final = 4
 """A topic is looked up by its queues if they are at most one in so many: else the log is read anyway."""
