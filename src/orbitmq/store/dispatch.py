@@ -34,9 +34,13 @@ from orbitmq.store.queues.consume_queue import ConsumeQueues, Replace
 from orbitmq.store.queues.cq_ext import ExtQueues
 from orbitmq.store.queues.names import BATCH, SIMPLE
 from orbitmq.store.queues.trim import delete_topic
-from orbitmq.store.verify.adopt_batch_queues import BatchVerifier
 from orbitmq.store.verify.adopt_index import IndexVerifier, IndexVerifyReport
-from orbitmq.store.verify.adopt_queues import QueueDifference, QueueVerifier, QueueVerifyReport
+from orbitmq.store.verify.adopt_queues import (
+    BatchVerifier,
+    QueueDifference,
+    QueueVerifier,
+    QueueVerifyReport,
+)
 
 log = logging.getLogger(__name__)
 
@@ -231,25 +235,16 @@ class Dispatcher:
     def _dispatch_to_many(self, chunk: Chunk, row: int) -> list[int]:
         """Add the units of a light message queue record; return the numbers of the queues."""
         record = chunk.rows[row]
-        topic = _topic(chunk, row).decode("utf-8", "replace")
-        if topic == SCHEDULE_TOPIC or topic.startswith((RETRY_PREFIX, _SYSTEM_TOPIC_PREFIX)):
-            return []
-        start = int(record["properties_at"])
-        raw = chunk.buffer[start : start + int(record["properties_length"])].tobytes()
-        names = (find_property(raw, Property.MULTI_DISPATCH) or "").split(",")
-        offsets = (find_property(raw, Property.MULTI_QUEUE_OFFSET) or "").split(",")
-        if len(names) != len(offsets) or not all(text.isdecimal() for text in offsets):
+        queues = light_queues(chunk, row)
+        if queues is None:
             log.error("record at %d: names and offsets of its queues differ", record["log_offset"])
             return []
         filled: list[int] = []
-        for name, offset in zip(names, offsets, strict=True):
-            if "/" in name:
-                continue
-            queue_id = 0 if name.startswith(LMQ_PREFIX) else int(record["queue_id"])
-            number = self._add_queue(name.encode(), queue_id)
+        for topic, queue_id, offset in queues:
+            number = self._add_queue(topic, queue_id)
             if self._names.kind(number) == SIMPLE:
                 place = int(record["log_offset"]), int(record["size"]), int(record["tag_hash"])
-                self.queues.put_unit(number, int(offset), *place)
+                self.queues.put_unit(number, offset, *place)
                 filled.append(number)
         return filled
 
@@ -320,6 +315,28 @@ class Dispatcher:
                 adoption.batch_queues.finish(adoption.log_min),
                 adoption.index.finish() if adoption.index is not None else IndexVerifyReport(),
             )
+
+
+def light_queues(chunk: Chunk, row: int) -> list[tuple[bytes, int, int]] | None:
+    """Return (topic, queue id, queue offset) for each light message queue that a record is in.
+
+    None: the record names them, but does not say where it is in each.
+    """
+    topic = _topic(chunk, row).decode("utf-8", "replace")
+    if topic == SCHEDULE_TOPIC or topic.startswith((RETRY_PREFIX, _SYSTEM_TOPIC_PREFIX)):
+        return []
+    start = int(chunk.rows["properties_at"][row])
+    raw = chunk.buffer[start : start + int(chunk.rows["properties_length"][row])].tobytes()
+    names = (find_property(raw, Property.MULTI_DISPATCH) or "").split(",")
+    offsets = (find_property(raw, Property.MULTI_QUEUE_OFFSET) or "").split(",")
+    if len(names) != len(offsets) or not all(text.isdecimal() for text in offsets):
+        return None
+    own_id = int(chunk.rows["queue_id"][row])
+    return [
+        (name.encode(), 0 if name.startswith(LMQ_PREFIX) else own_id, int(offset))
+        for name, offset in zip(names, offsets, strict=True)
+        if "/" not in name
+    ]
 
 
 def _topic(chunk: Chunk, row: int) -> bytes:

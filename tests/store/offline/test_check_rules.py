@@ -15,7 +15,8 @@ from orbitmq.store.verify.expected_units import QueueOrder
 from orbitmq.store.verify.findings import FINDINGS_PER_KIND_MAX, Findings, Kind
 from orbitmq.store.verify.index import IndexTally
 from orbitmq.store.verify.index_chains import check_index_file
-from orbitmq.store.verify.unit_compare import UnitComparison
+from orbitmq.store.verify.stored_units import open_units
+from orbitmq.store.verify.units import UnitComparison
 
 
 def test_findings_come_by_kind_and_place_in_whatever_order_they_were_found() -> None:
@@ -84,17 +85,18 @@ def test_wrong_units_that_follow_one_another_make_one_finding_per_file(
     findings = Findings()
 
     with FileCache(Disk(), writable=False) as files:
-        comparison = UnitComparison(layout, files, plain(), lag_from=99_000)
+        stored = open_units(layout, files, plain())
+        comparison = UnitComparison(stored, findings, lag_from=99_000)
         for first in range(0, 100, cut):
             data = b"".join(units[first : first + cut])
-            comparison.compare(("T", 0), first, data, findings)
-        comparison.finish(findings)
+            comparison.compare(("T", 0), first, data)
+        comparison.finish()
 
     assert [found.cause for found in findings] == [
         "T/0: units 0 to 49: points at log offset 1, the message lies at 0",
         "T/0: units 50 to 98: missing, the message lies at log offset 50000",
     ]
-    assert comparison.lagging == 1
+    assert findings.lagging == 1
 
 
 def test_tallies_of_the_index_add_up() -> None:
@@ -138,9 +140,9 @@ def test_an_index_file_that_is_being_written_gets_a_second_look(tmp_path: Path) 
         waits.append(seconds)
         path.write_bytes(whole)
 
-    file, findings = check_index_file(path, layout, plain(), live=True, sleep=wait)
+    facts, findings = check_index_file(path, layout, plain(), live=True, sleep=wait)
 
-    assert file is not None
+    assert facts is not None
     assert len(findings) == 0
     assert len(waits) == 1
     path.write_bytes(torn)

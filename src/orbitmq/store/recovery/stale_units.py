@@ -7,7 +7,7 @@ from orbitmq.format.segment_name import segment_name
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.trim import cut_files, list_bases
-from orbitmq.store.recovery.queue_units import stored_units
+from orbitmq.store.queues.unit_files import stored_units
 
 
 def cut_stale_units(dispatcher: Dispatcher) -> int:

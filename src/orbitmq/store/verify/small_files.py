@@ -1,43 +1,20 @@
 """Check the small files of a store: the checkpoint, and the JSON files of config/."""
 
-from orbitmq.errors import FormatError
-from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
-from orbitmq.files.replace import read_whole
 from orbitmq.files.state_file import parse_state
-from orbitmq.format import checkpoint as checkpoint_format
 from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.store.recovery.walk import WalkResult
+from orbitmq.store.verify.facts import StoreFacts
 from orbitmq.store.verify.findings import OPEN_STEP, Findings, Kind
 from orbitmq.units import HOUR_MS
 
 
-def read_checkpoint(layout: StoreLayout, findings: Findings) -> Checkpoint | None:
-    """Return the checkpoint, an empty one if it is damaged, None if there is none."""
-    data = read_whole(Disk(), layout.checkpoint)
-    if data is None:
-        return None
-    try:
-        return checkpoint_format.decode(data)
-    except FormatError as error:
-        findings.add(
-            Kind.CHECKPOINT, layout.checkpoint, error.position, error.reason, advice=OPEN_STEP
-        )
-        return Checkpoint()
-
-
 def check_checkpoint(
-    checkpoint: Checkpoint | None,
-    layout: StoreLayout,
-    result: WalkResult,
-    findings: Findings,
-    *,
-    last_ms: int,
-    live: bool,
-    abort: bool,
+    facts: StoreFacts, result: WalkResult, findings: Findings, *, last_ms: int
 ) -> None:
     """Compare the checkpoint with the log that was read; `last_ms` is its last store time."""
-    if not result.records or (checkpoint is None and live):
+    checkpoint, path = facts.checkpoint, facts.layout.checkpoint
+    if not result.records or (checkpoint is None and facts.live):
         return  # a new store writes it with its first flush
     cause, position = None, 0
     if checkpoint is None:
@@ -46,11 +23,11 @@ def check_checkpoint(
         cause = "the checkpoint is all zero; a Java broker would read the whole log"
     elif checkpoint.physic_ms > last_ms + HOUR_MS:
         cause = f"names a flushed message of {checkpoint.physic_ms}, the newest is of {last_ms}"
-    elif not abort and not live and _is_behind(checkpoint, result, last_ms):
+    elif not facts.abort and not facts.live and _is_behind(checkpoint, result, last_ms):
         cause = "is older than the log although the store was closed (no abort file)"
         position = 8
     if cause is not None:
-        findings.add(Kind.CHECKPOINT, layout.checkpoint, position, cause, advice=OPEN_STEP)
+        findings.add(Kind.CHECKPOINT, path, position, cause, advice=OPEN_STEP)
 
 
 def _is_behind(checkpoint: Checkpoint, result: WalkResult, last_ms: int) -> bool:

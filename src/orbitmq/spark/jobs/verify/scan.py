@@ -5,7 +5,7 @@ older than the one before it belongs to an earlier life of the segment depends o
 read. So a stretch ends at every such place, and the driver (`verify/walk.py`) takes it or leaves it whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -17,20 +17,24 @@ from orbitmq.files.disk import Disk
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import ROW, Bytes, Mark, Rows, ScanOptions, ScanResult, Stop
 from orbitmq.format.kernels import Kernels, compiled
-from orbitmq.spark.jobs.verify.context import VerifyContext
-from orbitmq.spark.jobs.verify.queues import QueueRow, QueueRows
 from orbitmq.spark.source.segment import open_segment
 from orbitmq.spark.source.split_reader import BACK_BYTES
 from orbitmq.spark.source.splits import Split
 from orbitmq.store.dispatch import Chunk
 from orbitmq.store.recovery.torn_records import first_torn
 from orbitmq.store.recovery.walk import NOTES_MAX
-from orbitmq.store.verify.index import IndexComparison, IndexTally
-from orbitmq.store.verify.log import RecordFacts, record_facts
+from orbitmq.store.verify.facts import StoreFacts
+from orbitmq.store.verify.log_part import LogPart, PartTally
+from orbitmq.store.verify.queues import QueueRow
+from orbitmq.units import MiB
 
 ROWS_MAX: Final = 16_384
 STRETCHES_MAX: Final = 4096
 """Of one split. The driver reads what is left itself, record by record: nothing of it piles up there."""
+
+PENDING_BYTES: Final = 16 * MiB
+ROW_UNITS_MAX: Final = 200
+"""Units of one row. Spark sorts rows by the ten thousand, so a row must be small."""
 
 _LAST_ROWS: Final = 3  # whose store times tell whether what follows is stale
 _NO_ROWS: Final = np.zeros(0, dtype=ROW)
@@ -46,8 +50,7 @@ class Stretch(NamedTuple):
     end: int
     records: int
     rows: bytes
-    facts: RecordFacts
-    tally: IndexTally
+    tally: PartTally
 
 
 class StretchRow(NamedTuple):
@@ -60,13 +63,13 @@ class StretchRow(NamedTuple):
 Scanned = Stretch | StretchRow
 
 
-def scan_split(split: Split, context: VerifyContext, *, exact: bool = False) -> Iterator[Scanned]:
+def scan_split(split: Split, facts: StoreFacts, *, exact: bool = False) -> Iterator[Scanned]:
     """Yield the stretches of a split, each behind the rows of its queues.
 
     `exact`: a record starts at the split's start, one ends at its end, and all between are good.
     """
     with FileCache(Disk(), writable=False) as files:
-        reader = _SplitScan(split, context, compiled(), files)
+        reader = _SplitScan(split, facts, compiled(), files)
         yield from reader.run_exact() if exact else reader.run()
 
 
@@ -79,8 +82,7 @@ class _Open:
     last_ms: int
     wrong_offset: bool
     records: int = 0
-    facts: RecordFacts = field(default_factory=RecordFacts)
-    tally: IndexTally = field(default_factory=IndexTally)
+    tally: PartTally = field(default_factory=PartTally)
     first: Rows = field(default_factory=lambda: _NO_ROWS)
     last: Rows = field(default_factory=lambda: _NO_ROWS)
 
@@ -97,28 +99,25 @@ class _Open:
         rows = np.concatenate((self.first, self.last))
         _, kept = np.unique(rows["log_offset"], return_index=True)
         sample = rows[kept].tobytes()
-        return Stretch(self.start, self.end, self.records, sample, self.facts, self.tally)
+        return Stretch(self.start, self.end, self.records, sample, self.tally)
 
 
 class _SplitScan:
     """Reads one split. Not thread-safe."""
 
-    def __init__(
-        self, split: Split, context: VerifyContext, kernels: Kernels, files: FileCache
-    ) -> None:
+    def __init__(self, split: Split, facts: StoreFacts, kernels: Kernels, files: FileCache) -> None:
         self._base = split.base_offset
         self._start = split.start - split.base_offset
         self._end = split.end - split.base_offset
         data = open_segment(split.path, split.base_offset).data
         self._data: Bytes = data[: split.limit - split.base_offset]
-        self._context = context
+        self._whole_from = facts.whole_from
         self._kernels = kernels
-        self._options = replace(context.scan, max_rows=ROWS_MAX)
-        self._queues = QueueRows(context, kernels, files) if context.has_queues else None
-        self._index: IndexComparison | None = None
-        if context.index_files:
-            index = context.open_index(split.start, split.limit)
-            self._index = IndexComparison(index, lag_from=context.index_from)
+        self._options = replace(facts.scan, max_rows=ROWS_MAX)
+        start, end = split.start, split.limit
+        self._part = LogPart(
+            facts, kernels, files, start=start, end=end, pending_bytes=PENDING_BYTES
+        )
         self._open: _Open | None = None
         self._room = STRETCHES_MAX
 
@@ -188,7 +187,7 @@ class _SplitScan:
         """Return which records are torn ones of ours."""
         torn = np.zeros(len(rows), dtype=np.bool_)
         at = 0
-        while (found := first_torn(self._data, rows[at:], self._context.whole_from)) is not None:
+        while (found := first_torn(self._data, rows[at:], self._whole_from)) is not None:
             torn[at + found] = True
             at += found + 1
         return torn
@@ -207,22 +206,18 @@ class _SplitScan:
         if self._open is None:
             wrong = bool(rows["marks"][0] & Mark.OFFSET_WRONG)
             self._open = _Open(start, start, 0, wrong)
-        opened, chunk = self._open, Chunk(self._data, rows)
-        opened.add(rows)
-        opened.facts = opened.facts.plus(record_facts(chunk))
-        if self._index is not None:
-            items = self._kernels.index_items(self._data, rows)
-            self._index.compare(items, start, opened.end, opened.tally)
-        if self._queues is not None:
-            for row in self._queues.add(chunk):
-                yield StretchRow(opened.start, row)
+        self._open.add(rows)
+        yield from self._rows(self._part.add(Chunk(self._data, rows), self._open.tally))
 
     def _close(self) -> Iterator[Scanned]:
-        if self._open is None:
-            return
-        if self._queues is not None:
-            for row in self._queues.finish():
-                yield StretchRow(self._open.start, row)
-        yield self._open.closed()
-        self._open = None
-        self._room -= 1
+        if self._open is not None:
+            yield from self._rows(self._part.rest())
+            yield self._open.closed()
+            self._open = None
+            self._room -= 1
+
+    def _rows(self, rows: Iterable[QueueRow]) -> Iterator[StretchRow]:
+        assert self._open is not None
+        for row in rows:
+            for piece in row.pieces(ROW_UNITS_MAX):
+                yield StretchRow(self._open.start, piece)
