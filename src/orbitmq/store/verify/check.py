@@ -10,11 +10,9 @@ from pathlib import Path
 from orbitmq.files.disk import Disk
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import Kernels, compiled
-from orbitmq.store.dispatch import Chunk
+from orbitmq.log_read import Chunk, LogView, Progress, open_log
 from orbitmq.store.recovery.adopt import with_items
-from orbitmq.store.recovery.log_view import LogView, open_log
 from orbitmq.store.recovery.plan import Repair, WalkOptions
-from orbitmq.store.recovery.replay import Progress
 from orbitmq.store.recovery.walk import WalkResult, walk
 from orbitmq.store.verify.facts import StoreFacts, look_at
 from orbitmq.store.verify.findings import Findings

@@ -12,7 +12,8 @@ from orbitmq.format import batch_unit
 from orbitmq.format.columns import Mark, Rows
 from orbitmq.format.cq_unit import UNIT, UNIT_BYTES
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.dispatch import Chunk, light_queues
+from orbitmq.log_read import Chunk
+from orbitmq.store.dispatch import light_queues
 from orbitmq.store.recovery.queue_counts import Queue, resolve_all
 
 

@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from orbitmq.format.columns import Mark, Rows
 from orbitmq.format.property_crc import CRC_TAIL_BYTES, property_crc_matches
+from orbitmq.log_read import Chunk, LogView
 from orbitmq.message import Property
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.log_view import LogView
 from orbitmq.store.recovery.plan import Repair, RepairKind
 from orbitmq.store.recovery.walk import WalkResult
 from orbitmq.store.verify.findings import (

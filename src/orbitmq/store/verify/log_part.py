@@ -6,7 +6,7 @@ from typing import Final
 
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.dispatch import Chunk
+from orbitmq.log_read import Chunk
 from orbitmq.store.verify.facts import NO_END, StoreFacts
 from orbitmq.store.verify.index import IndexComparison, IndexTally
 from orbitmq.store.verify.log import RecordFacts, record_facts

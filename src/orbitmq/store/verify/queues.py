@@ -17,8 +17,8 @@ from orbitmq.files.positioned import FileCache
 from orbitmq.format import batch_unit
 from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import Chunk
 from orbitmq.message import LMQ_PREFIX
-from orbitmq.store.dispatch import Chunk
 from orbitmq.store.recovery.queue_counts import Queue
 from orbitmq.store.verify.batch_units import BatchComparison
 from orbitmq.store.verify.expected_units import ExpectedUnits, QueueOrder, UnitRun

@@ -1,7 +1,7 @@
 """Verify a store: what must hold between its log, queues and index, and in which order it is looked at.
 
   index files   each by itself: chains, slots, header
-  log           every record with its checksums; bad places are told as recovery tells them
+  log           every record with its checksums; bad places are found as recovery finds them
   records       each one's unit and index entries are looked up
   queues        their offsets follow one another; units that differ; units without a record
 
@@ -14,18 +14,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from orbitmq.files.layout import QueueKind
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.log_view import LogView
+from orbitmq.files.layout import QueueKind, StoreLayout
+from orbitmq.files.state_file import parse_state
+from orbitmq.format.checkpoint import Checkpoint
+from orbitmq.log_read import Chunk, LogView
 from orbitmq.store.recovery.plan import Repair
 from orbitmq.store.recovery.walk import WalkResult
 from orbitmq.store.verify.facts import StoreFacts
-from orbitmq.store.verify.findings import Finding, Findings, Kind, Severity
+from orbitmq.store.verify.findings import OPEN_STEP, Finding, Findings, Kind, Severity
 from orbitmq.store.verify.index import IndexTally, report_index
 from orbitmq.store.verify.index_chains import IndexFileResult, check_order, list_index_files
 from orbitmq.store.verify.log import LogCheck
 from orbitmq.store.verify.log_part import PartTally
-from orbitmq.store.verify.small_files import check_checkpoint, check_state_files
+from orbitmq.units import HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ class Verification:
         self._report_index(result)
         self._report_absent()
         self._log_check.finish(self._log, result)
-        check_checkpoint(self._facts, result, self._findings, last_ms=self._log_check.last_ms)
-        check_state_files(self._facts.layout, self._findings)
+        _check_checkpoint(self._facts, result, self._findings, last_ms=self._log_check.last_ms)
+        _check_state_files(self._facts.layout, self._findings)
         return self._report(result)
 
     def _check_index_files(self) -> None:
@@ -154,3 +155,41 @@ class Verification:
             live=self._facts.live,
             lagging=self._findings.lagging,
         )
+
+
+def _check_checkpoint(
+    facts: StoreFacts, result: WalkResult, findings: Findings, *, last_ms: int
+) -> None:
+    """Compare the checkpoint with the log that was read; `last_ms` is its last store time."""
+    checkpoint, path = facts.checkpoint, facts.layout.checkpoint
+    if not result.records or (checkpoint is None and facts.live):
+        return  # a new store writes it with its first flush
+    cause, position = None, 0
+    if checkpoint is None:
+        cause = "there is no checkpoint; a Java broker would read the whole log"
+    elif checkpoint == Checkpoint():
+        cause = "the checkpoint is all zero; a Java broker would read the whole log"
+    elif checkpoint.physic_ms > last_ms + HOUR_MS:
+        cause = f"names a flushed message of {checkpoint.physic_ms}, the newest is of {last_ms}"
+    elif not facts.abort and not facts.live and _is_behind(checkpoint, result, last_ms):
+        cause = "is older than the log although the store was closed (no abort file)"
+        position = 8
+    if cause is not None:
+        findings.add(Kind.CHECKPOINT, path, position, cause, advice=OPEN_STEP)
+
+
+def _is_behind(checkpoint: Checkpoint, result: WalkResult, last_ms: int) -> bool:
+    if checkpoint.extension is not None:
+        return checkpoint.extension.dispatched_offset < result.end_offset
+    return checkpoint.logics_ms < last_ms
+
+
+def _check_state_files(layout: StoreLayout, findings: Findings) -> None:
+    """Report JSON files that cannot be read."""
+    for path in sorted(layout.config_directory.glob("*.json")):
+        try:
+            parse_state(path.read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
+            backup = path.with_name(path.name + ".bak")
+            step = f"Restore it from {backup.name} or from a backup."
+            findings.add(Kind.STATE, path, 0, f"is not readable as JSON: {error}", advice=step)

@@ -16,13 +16,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from orbitmq.files.disk import Disk
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import SPLIT_BYTES, Split, open_log
 from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.jobs.verify.runner import TaskRunner, compare_queues, partition_of
 from orbitmq.spark.jobs.verify.scan import Scanned, Stretch, StretchRow, scan_split
 from orbitmq.spark.shared_paths import absolute_settings, require_seen
-from orbitmq.spark.source.splits import SPLIT_BYTES, Split
-from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.verify.facts import StoreFacts, look_at
 from orbitmq.store.verify.findings import Findings
 from orbitmq.store.verify.index_chains import IndexFileResult, check_index_file

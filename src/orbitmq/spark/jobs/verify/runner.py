@@ -11,7 +11,7 @@ How the tasks run is not known here (`Tasks`); nothing of the size of the log co
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, Protocol
@@ -20,11 +20,9 @@ from orbitmq.files.disk import Disk
 from orbitmq.files.listing import SegmentFile
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.log_read import SPLIT_BYTES, Chunk, LogView, Segment, Split, find_end
 from orbitmq.spark.jobs.verify.scan import Stretch
 from orbitmq.spark.jobs.verify.walk import ReadRanges, StretchChunk, StretchReader
-from orbitmq.spark.source.splits import SPLIT_BYTES, Split, find_end, written_length
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.log_view import LogView, SegmentView
 from orbitmq.store.recovery.plan import Repair, WalkOptions
 from orbitmq.store.recovery.walk import WalkResult, walk
 from orbitmq.store.verify.facts import StoreFacts
@@ -129,16 +127,12 @@ def cut_view(log: LogView, split_bytes: int) -> list[Split]:
     """Return splits of all that was ever written to the log."""
     splits: list[Split] = []
     for segment in log.segments:
-        base, limit = (
-            segment.base_offset,
-            segment.base_offset + min(segment.length, len(segment.data)),
-        )
-        end = written_length(segment)
-        count = max(1, round(end / split_bytes)) if end else 0
-        cuts = [base + end * number // count for number in range(count + 1)] if count else []
+        base, written = segment.base_offset, segment.written_end()
+        count = max(1, round(written / split_bytes))
+        cuts = [base + written * number // count for number in range(count + 1)]
         splits += [
-            Split(str(segment.path), base, cuts[number], cuts[number + 1], limit)
-            for number in range(count)
+            Split(str(segment.path), base, start, end, base + segment.length)
+            for start, end in pairwise(cuts if written else ())
         ]
     return splits
 
@@ -151,6 +145,6 @@ def settled_view(log: LogView, facts: StoreFacts, kernels: Kernels) -> LogView:
     last = used[-1]
     file = SegmentFile(last.base_offset, last.path, last.length)
     length = find_end(file, facts.layout, kernels) - last.base_offset
-    cut = SegmentView(last.base_offset, last.path, last.data[:length], min(last.length, length))
+    cut = Segment(last.base_offset, last.path, last.data[:length], min(last.length, length))
     before = [segment for segment in log.segments if segment.base_offset < last.base_offset]
     return LogView([*before, cut] if length else before, log.segment_bytes)
