@@ -2,7 +2,7 @@
 
 The log is dispatched from its start with `ConsumeQueues.apply(..., verify=True)`. Units gather in memory
 as always; instead of being written blindly, each piece is compared with what the file holds, and only
-what is missing or wrong is written. `finish` then looks at what no record vouches for:
+what is missing or wrong is written. `finish` then looks at what no record stands behind:
 
   units behind the last record of a queue           cut
   units before its first live record                kept if they point before the log, else padding
@@ -26,8 +26,7 @@ from orbitmq.store.queues.batch_queue import BatchQueue, BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues, last_address
 from orbitmq.store.queues.load import load_queue
-from orbitmq.store.queues.trim import cut_files, cut_queue, end_before, first_unit, list_bases
-from orbitmq.store.queues.unit_files import stored_units
+from orbitmq.store.queues.trim import cut_behind_end, cut_queue, end_before, first_unit, list_bases
 from orbitmq.store.verify.stored_units import FilePart, Flags, QueueName, StoredUnits
 
 
@@ -55,9 +54,8 @@ class QueueVerifyReport:
     """What an adoption found; no differences means that the files were as the log says."""
 
     differences: list[QueueDifference] = field(default_factory=list)
-    bad_files: list[str] = field(
-        default_factory=list
-    )  # removed: their length is not that of a file
+    # Removed: their length is not that of a file.
+    bad_files: list[str] = field(default_factory=list)
 
     @property
     def missing(self) -> int:
@@ -106,7 +104,7 @@ class QueueVerifier:
         self._times[number] += store_ms.tolist()
 
     def finish(self, log_min: int) -> QueueVerifyReport:
-        """Compare what is still pending, then settle what no record vouches for."""
+        """Compare what is still pending, then settle what no record stands behind."""
         queues = self._queues
         queues.write_out(thorough=True)
         with queues.lock:
@@ -195,7 +193,7 @@ class QueueVerifier:
         bases = list_bases(queues.directory(number))
         before = [base for base in bases if base < file_first * UNIT_BYTES]
         queues.forget_files(queues.path(number, base) for base in before)
-        self._cut_beyond(number, bases)
+        self._cut_beyond(number)
 
     def _settle_prefix(self, number: int, file_first: int, first: int, log_min: int) -> None:
         """Make the units before the first live record padding, unless they point before the log."""
@@ -212,28 +210,10 @@ class QueueVerifier:
         units[~kept] = np.frombuffer(PADDING, UNIT_DTYPE)[0]
         self._queues.write_units(number, file_first, units.tobytes())
 
-    def _cut_beyond(self, number: int, bases: list[int]) -> None:
-        queues = self._queues
-        end = queues.next_offset(number)
-        files_end = (max(bases, default=0) + queues.layout.cq_file_bytes) // UNIT_BYTES
-        beyond = self._count_beyond(number, end, files_end)
+    def _cut_beyond(self, number: int) -> None:
+        beyond = cut_behind_end(self._queues, number)
         if beyond:
             self._difference(number).beyond += beyond
-            cut_files(queues, number, end, files_end)
-        elif end < files_end:
-            later = range(-(-end // queues.file_units), files_end // queues.file_units)
-            size = queues.layout.cq_file_bytes
-            queues.forget_files(queues.path(number, index * size) for index in reversed(later))
-
-    def _count_beyond(self, number: int, end: int, files_end: int) -> int:
-        queues, count = self._queues, 0
-        while end < files_end:
-            path, position = queues.place(number, end)
-            for _, units in stored_units(path, position, queues.layout.cq_file_bytes):
-                raw = np.frombuffer(units, np.uint8).reshape(-1, UNIT_BYTES)
-                count += int(raw.any(axis=1).sum())
-            end = (end // queues.file_units + 1) * queues.file_units
-        return count
 
     def _finish_dead(self, number: int, log_min: int) -> None:
         queues = self._queues
@@ -253,7 +233,7 @@ class QueueVerifier:
             return
         cut_queue(queues, number, end)
         queues.state.min[number] = end
-        self._cut_beyond(number, bases)
+        self._cut_beyond(number)
 
 
 class BatchVerifier:
@@ -301,7 +281,7 @@ class BatchVerifier:
         return b"".join(parts)
 
     def finish(self, log_min: int) -> list[QueueDifference]:
-        """Compare the rest and cut what no record vouches for; return how the queues differed."""
+        """Compare the rest and cut what no record stands behind; return how the queues differed."""
         queues = self._queues
         queues.write_out()
         queues.verifier = None
