@@ -27,10 +27,11 @@ def travelled(thing: Thing) -> Thing:
     return copy
 
 
-class LocalTasks:
-    """As `SparkTasks`, without Spark."""
+class LocalRunner(TaskRunner):
+    """As `SparkRunner`, without Spark."""
 
-    def __init__(self) -> None:
+    def __init__(self, split_bytes: int) -> None:
+        super().__init__(compiled(), split_bytes=split_bytes)
         self.scanned: list[Scanned] = []
         self.exact: list[Split] = []
 
@@ -54,11 +55,7 @@ class LocalTasks:
         return [item for item in found if isinstance(item, Stretch)]
 
     def compare_queues(
-        self,
-        accepted: frozenset[int],
-        rows: Sequence[QueueRow],
-        facts: StoreFacts,
-        log_end: int,
+        self, accepted: frozenset[int], rows: Sequence[QueueRow], facts: StoreFacts, log_end: int
     ) -> Iterable[Findings]:
         read = [item for item in self.scanned if isinstance(item, StretchRow)]
         everything = [*rows, *(item.row for item in read if item.start in accepted)]
@@ -73,10 +70,9 @@ def verify_here(
     settings: Mapping[str, str] | None = None,
     *,
     split_bytes: int,
-    tasks: LocalTasks | None = None,
+    runner: LocalRunner | None = None,
 ) -> CheckReport:
     """Verify a store in this process, with splits of this size."""
     facts, findings = look_at(root, settings)
-    runner = TaskRunner(tasks or LocalTasks(), compiled(), split_bytes=split_bytes)
     with open_log(facts.layout, Disk(), missing_allowed=True) as log:
-        return Verification(facts, findings, log, runner).run()
+        return Verification(facts, findings, log, runner or LocalRunner(split_bytes)).run()

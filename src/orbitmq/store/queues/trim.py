@@ -169,8 +169,9 @@ def cut_behind_end(queues: ConsumeQueues, number: int) -> int:
     count = 0
     for base in bases:
         for _, units in stored_units(queues.path(number, base), max(0, end - base), file_bytes):
-            raw = np.frombuffer(units, np.uint8).reshape(-1, UNIT_BYTES)
-            count += int(raw.any(axis=1).sum())
+            raw = np.frombuffer(units, np.uint8)
+            if raw.any():
+                count += int(raw.reshape(-1, UNIT_BYTES).any(axis=1).sum())
     if count or any(base >= end for base in bases):
         with queues.lock:
             files_end = (max(bases) + file_bytes) // UNIT_BYTES

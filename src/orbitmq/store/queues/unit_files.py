@@ -105,8 +105,9 @@ def stored_units(path: str, position: int, end: int) -> Iterator[tuple[int, Unit
     except OSError as cause:
         raise io_error(path, "open", cause) from cause
     try:
-        while (position := _next_data(fd, position, end)) < end:
-            data = os.pread(fd, min(_READ_BYTES, end - position), position)
+        while position < end:
+            position, data_end = _next_data(fd, position, end)
+            data = os.pread(fd, min(_READ_BYTES, data_end - position), position)
             whole = len(data) // UNIT_BYTES
             if not whole:
                 return
@@ -118,11 +119,13 @@ def stored_units(path: str, position: int, end: int) -> Iterator[tuple[int, Unit
         os.close(fd)
 
 
-def _next_data(fd: int, position: int, end: int) -> int:
-    """Return where the next unit begins that may be no hole, `end` if there is none."""
+def _next_data(fd: int, position: int, end: int) -> tuple[int, int]:
+    """Return the next range of whole units that may hold data, an empty one if there is none."""
     try:
         data_at = os.lseek(fd, position, os.SEEK_DATA)
+        hole_at = os.lseek(fd, data_at, os.SEEK_HOLE)
     except OSError as cause:
         # A file system that cannot tell has to be read.
-        return end if cause.errno == errno.ENXIO else position
-    return max(position, data_at // UNIT_BYTES * UNIT_BYTES)
+        return (end, end) if cause.errno == errno.ENXIO else (position, end)
+    start = max(position, data_at // UNIT_BYTES * UNIT_BYTES)
+    return min(start, end), min(-(-hole_at // UNIT_BYTES) * UNIT_BYTES, end)

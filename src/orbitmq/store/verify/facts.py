@@ -19,13 +19,18 @@ from orbitmq.format import checkpoint as checkpoint_format
 from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.cq_unit import PADDING_SIZE
-from orbitmq.format.index_file import HEADER_BYTES, IndexHeader, decode_header
+from orbitmq.format.index_file import IndexHeader
 from orbitmq.message import QueueType
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.queues.unit_files import stored_units
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.verify.findings import OPEN_STEP, Findings, Kind
-from orbitmq.store.verify.index_entries import IndexEntries, IndexFileFacts, open_index_file
+from orbitmq.store.verify.index_entries import (
+    IndexEntries,
+    IndexFileFacts,
+    open_index_file,
+    read_header,
+)
 
 NEVER: Final = 2**63 - 1
 NO_END: Final = 2**63
@@ -195,11 +200,7 @@ def last_unit_end(path: Path, length: int, kind: QueueKind = QueueKind.SIMPLE) -
 
 def index_headers(layout: StoreLayout) -> Iterator[IndexHeader]:
     """Yield the headers of the index files that have one."""
-    if not layout.index_directory.is_dir():
-        return
-    for path in sorted(layout.index_directory.iterdir()):
-        try:
-            with path.open("rb") as file:
-                yield decode_header(file.read(HEADER_BYTES))
-        except (FormatError, OSError):
-            continue
+    if layout.index_directory.is_dir():
+        for path in sorted(layout.index_directory.iterdir()):
+            if (header := read_header(path)) is not None:
+                yield header

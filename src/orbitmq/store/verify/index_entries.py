@@ -82,12 +82,19 @@ def open_index_file(
     )
 
 
-def used_bytes(path: Path, layout: StoreLayout) -> int:
-    """Return how much of an index file there is to read: header, slots, and the entries that it has."""
+def read_header(path: Path) -> IndexHeader | None:
+    """Return the header of a file, None if it has none."""
     try:
         with path.open("rb") as file:
-            header = decode_header(file.read(HEADER_BYTES))
+            return decode_header(file.read(HEADER_BYTES))
     except (OSError, FormatError):
+        return None
+
+
+def used_bytes(path: Path, layout: StoreLayout) -> int:
+    """Return how much of an index file there is to read: header, slots, and the entries that it has."""
+    header = read_header(path)
+    if header is None:
         return 0
     end = entry_position(header.next_item, layout.index_slots)
     return min(max(end, 0), layout.index_file_bytes)

@@ -88,24 +88,24 @@ def verify(
     """
     with clear_errors("verify"):
         facts, findings = look_at(root.absolute(), absolute_settings(settings))
-        tasks = SparkTasks(spark, progress)
-        runner = TaskRunner(tasks, compiled(), split_bytes=split_bytes)
+        runner = SparkRunner(spark, progress, split_bytes=split_bytes)
         try:
             with open_log(facts.layout, Disk(), missing_allowed=True) as log:
                 report = Verification(facts, findings, log, runner).run()
         finally:
-            tasks.close()
+            runner.close()
     return VerifyReport(**{item.name: getattr(report, item.name) for item in fields(report)})
 
 
-class SparkTasks:
-    """Runs the parts of a verification as Spark jobs; see `runner.Tasks`. Not thread-safe.
+class SparkRunner(TaskRunner):
+    """Runs the tasks of a verification as Spark jobs. Not thread-safe.
 
     What the scan says of queues stays with the executors, on their disks, until queues are compared: only
     then does the driver know which of it counts.
     """
 
-    def __init__(self, spark: Spark, progress: "JobProgress | None") -> None:
+    def __init__(self, spark: Spark, progress: "JobProgress | None", *, split_bytes: int) -> None:
+        super().__init__(compiled(), split_bytes=split_bytes)
         self._context = context_of(spark)
         self._progress = progress
         self._scanned: list[RDD[Scanned]] = []
@@ -158,11 +158,7 @@ class SparkTasks:
         return scanned.mapPartitions(_stretches).collect()
 
     def compare_queues(
-        self,
-        accepted: frozenset[int],
-        rows: Sequence[QueueRow],
-        facts: StoreFacts,
-        log_end: int,
+        self, accepted: frozenset[int], rows: Sequence[QueueRow], facts: StoreFacts, log_end: int
     ) -> Iterable[Findings]:
         shared, starts = self._context.broadcast(facts), self._context.broadcast(accepted)
         count = self._counter("queues", 0)

@@ -6,15 +6,16 @@
   rest     the parts of the log that only the driver could read are compared, too
   queues   per queue: order of its queue offsets, units that differ, units without a record
 
-How the tasks run is not known here (`Tasks`); nothing of the size of the log comes to the driver.
+How the tasks run is not known here; nothing of the size of the log comes to the driver.
 """
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from orbitmq.files.disk import Disk
 from orbitmq.files.listing import SegmentFile
@@ -36,41 +37,30 @@ from orbitmq.store.verify.queues import QueueComparison, QueueOrderKey, QueueRow
 _HEAD_BYTES: Final = 8
 
 
-class Tasks(Protocol):
-    """Runs the parts of a verification, somewhere."""
+class TaskRunner(ABC):
+    """The driver of tasks (`verification.Runner`); how they run is up to who inherits. Not thread-safe."""
 
-    def check_index_files(
-        self, paths: Sequence[Path], facts: StoreFacts
-    ) -> Sequence[IndexFileResult]:
-        """Check each index file by itself; results in the order of the paths."""
-
-    def scan(self, splits: Sequence[Split], facts: StoreFacts, *, exact: bool) -> Sequence[Stretch]:
-        """Read splits of the log; what they say of queues is kept for `compare_queues`."""
-
-    def compare_queues(
-        self,
-        accepted: frozenset[int],
-        rows: Sequence[QueueRow],
-        facts: StoreFacts,
-        log_end: int,
-    ) -> Iterable[Findings]:
-        """Compare all queues by what these stretches (their starts) and these rows say of them."""
-
-
-class TaskRunner:
-    """The driver of tasks, see `verification.Runner`. Not thread-safe."""
-
-    def __init__(self, tasks: Tasks, kernels: Kernels, *, split_bytes: int = SPLIT_BYTES) -> None:
-        self._tasks = tasks
+    def __init__(self, kernels: Kernels, *, split_bytes: int = SPLIT_BYTES) -> None:
         self._kernels = kernels
         self._split_bytes = split_bytes
         self._accepted: set[int] = set()
         self._skipped: list[QueueRow] = []
 
+    @abstractmethod
     def check_index_files(
         self, paths: Sequence[Path], facts: StoreFacts
     ) -> Sequence[IndexFileResult]:
-        return self._tasks.check_index_files(paths, facts)
+        """Check each index file by itself; results in the order of the paths."""
+
+    @abstractmethod
+    def scan(self, splits: Sequence[Split], facts: StoreFacts, *, exact: bool) -> Sequence[Stretch]:
+        """Read splits of the log; what they say of queues is kept for `compare_queues`."""
+
+    @abstractmethod
+    def compare_queues(
+        self, accepted: frozenset[int], rows: Sequence[QueueRow], facts: StoreFacts, log_end: int
+    ) -> Iterable[Findings]:
+        """Compare all queues by what these stretches (their starts) and these rows say of them."""
 
     def walk(self, log: LogView, facts: StoreFacts, result: WalkResult) -> Iterator[Chunk | Repair]:
         log = settled_view(log, facts, self._kernels) if facts.live else log
@@ -78,7 +68,7 @@ class TaskRunner:
         self._ranges = ReadRanges(log, self._split_bytes)
         # For what is passed over only: the driver compares nothing itself.
         self._part = LogPart(facts, self._kernels, FileCache(Disk(), writable=False))
-        stretches = self._tasks.scan(cut_view(log, self._split_bytes), facts, exact=False)
+        stretches = self.scan(cut_view(log, self._split_bytes), facts, exact=False)
         options = WalkOptions(kernels=self._kernels, scan=facts.scan, whole_from=facts.whole_from)
         reader = StretchReader(log, stretches, self._kernels, facts.scan)
         return walk(log, facts.log_min, options, result, reader.read)
@@ -96,13 +86,13 @@ class TaskRunner:
     def finish(self, log_end: int) -> tuple[Findings, IndexTally]:
         findings, index = Findings(), IndexTally()
         if self._ranges.splits:
-            for stretch in self._tasks.scan(self._ranges.splits, self._facts, exact=True):
+            for stretch in self.scan(self._ranges.splits, self._facts, exact=True):
                 self._accepted.add(stretch.start)
                 index.merge(stretch.tally.index)
         if self._facts.has_queues:
             rows = [*self._skipped, *file_rows(self._facts, findings)]
             accepted = frozenset(self._accepted)
-            for found in self._tasks.compare_queues(accepted, rows, self._facts, log_end):
+            for found in self.compare_queues(accepted, rows, self._facts, log_end):
                 findings.merge(found)
         return findings, index
 

@@ -2,7 +2,7 @@
 
 A task does not know what lies before its split, and cannot decide everything: whether a record that is
 older than the one before it is stale (left from an earlier use of the file) depends on queues that other
-tasks read. So a stretch ends at every such place, and the driver (`verify/walk.py`) takes it or leaves it whole.
+tasks read. So a stretch ends at every such place, and the driver (`walk.py`) takes it or leaves it whole.
 """
 
 from collections.abc import Iterable, Iterator
