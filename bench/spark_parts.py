@@ -90,7 +90,7 @@ def _work_on(spark: SparkSession, log: Log, warm: Log, digest: str, runs: int) -
     # Tasks may hand data over in files of the job as well as through Spark's own shuffle.
     shuffled = (spark_watch.shuffle_bytes(spark) - shuffled) / runs
     row = {"rebuild_seconds": seconds, "stages": report.seconds, "rebuild_memory": memory.largest}
-    row["moved_bytes_per_message"] = (shuffled + report.moved_bytes) / log.count
+    row["moved_bytes_per_message"] = (shuffled + report.shuffle_bytes) / log.count
     with spark_watch.WorkerMemory() as memory:
         row |= read(spark, log, warm, Path(), ["count", "read"], runs)
     row["read_memory"] = memory.largest

@@ -59,7 +59,7 @@ def test_a_store_of_ours_gets_the_files_of_live_dispatch(
 
     assert made_files(root) == before
     assert report.index_files > 10
-    assert report.moved_bytes < 64 * report.records
+    assert report.shuffle_bytes < 64 * report.records
     assert not leftovers(root)
 
 

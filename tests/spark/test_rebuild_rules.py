@@ -18,6 +18,7 @@ from orbitmq.files.listing import SegmentFile
 from orbitmq.files.lock import StoreLock
 from orbitmq.format.record import encode_record
 from orbitmq.log_read import LogPlan, Split, cut, open_log
+from orbitmq.log_read.segment import ZEROS_BYTES
 from orbitmq.message import AppendRequest
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles, Finished, Wanted, settle
 from orbitmq.spark.jobs.rebuild.build import Build
@@ -26,7 +27,6 @@ from orbitmq.spark.jobs.rebuild.options import RebuildOptions
 from orbitmq.spark.jobs.rebuild.pack import PackOptions
 from orbitmq.spark.jobs.rebuild.parts import SplitFacts
 from orbitmq.spark.jobs.rebuild.scan import Scan
-from orbitmq.spark.source.segment import ZEROS_BYTES
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import Scope
 from orbitmq.store.store import MessageStore
@@ -217,7 +217,7 @@ def test_a_store_of_ours_with_every_kind_of_message_gets_the_same_files(tmp_path
     report = rebuild_here(root, SMALL_SETTINGS, RebuildOptions(split_bytes=30_011))
 
     assert made_files(root) == before
-    assert report.vouched
+    assert report.trusted
     with MessageStore.open(StoreConfig.from_settings(root, SMALL_SETTINGS)) as store:
         assert not store.recovery_report.adopted
 
@@ -263,7 +263,7 @@ def test_only_some_topics_are_made_anew(tmp_path: Path) -> None:
     assert made_files(root) == before
     assert files_below(root / "index") == index
     assert report.queues == 8
-    assert not report.vouched
+    assert not report.trusted
     assert {path.name for path in report.kept} == {"GoldAa", "GoldBB"}
 
 

@@ -82,7 +82,7 @@ class PipelineDemo:
         self.line("rebuild", text, timer, made.records, right=made.units >= len(self.numbers))
         self.line("", f"{len(self.files)} files, each byte as the broker wrote it", right=same)
         self.report.remark(
-            f"{bytes_text(made.log_bytes)} of log read; {bytes_text(made.moved_bytes)} went between tasks"
+            f"{bytes_text(made.log_bytes)} of log read; {bytes_text(made.shuffle_bytes)} went between tasks"
         )
 
     def verify(self, spark: "SparkSession") -> None:

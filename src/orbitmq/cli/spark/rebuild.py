@@ -122,9 +122,9 @@ def rebuild_value(report: "RebuildReport") -> dict[str, Any]:
         "index_files": report.index_files,
         "index_entries": report.index_entries,
         "conflicts": report.conflicts,
-        "vouched": report.vouched,
+        "trusted": report.trusted,
         "kept": [str(path) for path in report.kept],
-        "moved_bytes": report.moved_bytes,
+        "shuffle_bytes": report.shuffle_bytes,
         "seconds": {stage: round(seconds, 3) for stage, seconds in report.seconds.items()},
     }
 
@@ -137,7 +137,7 @@ def print_rebuild(report: "RebuildReport") -> None:
     typer.echo(f"{did} from {log}: {queues}, {index}")
     if report.conflicts:
         typer.echo(f"{report.conflicts} records have a queue offset that another one has: left out")
-    if not report.dry_run and not report.vouched:
+    if not report.dry_run and not report.trusted:
         typer.echo("the next start compares the store with its log")
     if report.kept:
         typer.echo(f"the old files are in {report.kept[0].parent}")

@@ -38,7 +38,8 @@ from orbitmq.spark.source.batches import (
     other_bytes,
     pieces,
 )
-from orbitmq.spark.source.lookup.places import Places
+from orbitmq.spark.source.lookup import lookup
+from orbitmq.spark.source.lookup.scan_ranges import ScanRanges
 from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.pushdown import Predicate, narrowed, pushed
@@ -89,12 +90,12 @@ class LogTable:
         settings = options.settings
         plan = plan_log(options.store_path, settings)
         gaps = _gaps(plan, options)
-        places = _places(plan, options)
-        if places is None:
+        ranges = _scan_ranges(plan, options)
+        if ranges is None:
             tasks = [LogTask(splits=(split,)) for split in _splits(plan, options)]
         else:
-            tasks = _place_tasks(plan, places, options.split_bytes or SPLIT_BYTES)
-            _note_lookup(places, options)
+            tasks = _range_tasks(plan, ranges, options.split_bytes or SPLIT_BYTES)
+            _note_lookup(ranges, options)
         if gaps:
             tasks.append(LogTask(gaps=tuple(gaps)))
         back_bytes = _back_bytes(settings)
@@ -154,19 +155,17 @@ def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None =
     return min(max((last - first) // SPLITS_MIN, SPLIT_BYTES), SPLIT_BYTES_MAX)
 
 
-def _places(plan: LogPlan, options: ReadOptions) -> Places | None:
-    from orbitmq.spark.source.lookup import lookup
-
-    return lookup.places(plan, options)
+def _scan_ranges(plan: LogPlan, options: ReadOptions) -> ScanRanges | None:
+    return lookup.scan_ranges(plan, options)
 
 
-def _place_tasks(plan: LogPlan, places: Places, split_bytes: int) -> list[LogTask]:
+def _range_tasks(plan: LogPlan, ranges: ScanRanges, split_bytes: int) -> list[LogTask]:
     """Put stretches and single records together into tasks of about `split_bytes` of work."""
     tasks: list[LogTask] = []
     splits: list[Split] = []
     singles: list[Split] = []
     work = 0
-    for is_single, split in _place_splits(plan, places, split_bytes):
+    for is_single, split in _range_splits(plan, ranges, split_bytes):
         (singles if is_single else splits).append(split)
         work += PLACE_BYTES if is_single else split.end - split.start + BACK_BYTES
         if work >= split_bytes:
@@ -177,19 +176,21 @@ def _place_tasks(plan: LogPlan, places: Places, split_bytes: int) -> list[LogTas
     return tasks
 
 
-def _place_splits(plan: LogPlan, places: Places, split_bytes: int) -> Iterator[tuple[bool, Split]]:
-    for start, end in places.ranges:
+def _range_splits(
+    plan: LogPlan, ranges: ScanRanges, split_bytes: int
+) -> Iterator[tuple[bool, Split]]:
+    for start, end in ranges.ranges:
         for split in cut(plan, split_bytes, start, end):
             yield False, split
-    for offset in places.single_offsets():
+    for offset in ranges.single_offsets():
         for split in cut(plan, split_bytes, offset, offset + 1):
             yield True, split
 
 
-def _note_lookup(places: Places, options: ReadOptions) -> None:
-    logger.info("looked up %s records, %s stretches", len(places.offsets), len(places.ranges))
+def _note_lookup(ranges: ScanRanges, options: ReadOptions) -> None:
+    logger.info("looked up %s records, %s stretches", len(ranges.offsets), len(ranges.ranges))
     if options.metrics_path:
-        write_metrics(options.metrics_path, ReadMetrics(lookup_bytes=places.read_bytes), "lookup")
+        write_metrics(options.metrics_path, ReadMetrics(lookup_bytes=ranges.read_bytes), "lookup")
 
 
 class _TaskRun:

@@ -2,7 +2,7 @@
 
 The new files are written beside the store, then take the place of the old ones (`exchange`). A crash at
 any moment leaves a store that recovers: before the exchange the old files are untouched; during it the
-checkpoint no longer vouches for them, so the next start compares them with the log.
+checkpoint no longer covers them, so the next start compares them with the log.
 
 Kept from the old queues: those of which no record is left in the log. Their numbering is nowhere else,
 and consumers count on it. Filter bitmaps of ext files cannot be made from the log; a filter lets
@@ -112,7 +112,7 @@ class _Rebuild:
             known = work.load_kept(dispatcher, work.keep_expired_queues())
             kept = work.exchange()
             if known:
-                work.vouch(
+                work.write_checkpoint(
                     dispatcher,
                     result.end_offset,
                     result.last_store_ms,

@@ -65,9 +65,7 @@ class RecoverOptions:
     progress: Progress | None = None
     missing_allowed: bool = False  # go on without segments that are missing in the middle
     trusted_only: bool = False  # NotTrustedError instead of adopting
-    index_safe: bool = (
-        False  # after a crash, make again what of the index no checkpoint vouches for
-    )
+    index_safe: bool = False  # after a crash, make again what of the index no checkpoint covers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +158,7 @@ class _Recovery:
             if self._options.trusted_only:
                 return self._report(WalkResult(0), start_offset=0, adopted=False)
             return self._without_log()
-        reason = self._distrust()
+        reason = self._load_snapshot()
         if reason is None:
             try:
                 return self._resume()
@@ -181,7 +179,7 @@ class _Recovery:
 
     # --- the snapshot ---
 
-    def _distrust(self) -> str | None:
+    def _load_snapshot(self) -> str | None:
         """Take queues and index from the snapshot; return why that is not possible, None if it was."""
         snapshot, extension = self._snapshot, self._checkpoint.extension
         if snapshot is None:

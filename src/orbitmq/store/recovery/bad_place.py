@@ -51,7 +51,7 @@ class _Place:
     swallowed: tuple[LostRecord, ...] = ()  # good, but in the way: the place is too small to fill
 
 
-class BadPlaces:
+class RepairPlanner:
     """Examines the bad places of one log, in order. Not thread-safe."""
 
     def __init__(self, log: LogView, options: WalkOptions, counts: QueueCounts) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from orbitmq.format.columns import Mark
 from orbitmq.log_read import Chunk, LogStop, LogView, Progress, ReadState, replay
-from orbitmq.store.recovery.bad_place import BadPlaces
+from orbitmq.store.recovery.bad_place import RepairPlanner
 from orbitmq.store.recovery.plan import Note, Plan, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.queue_counts import Queue, QueueCounts
 from orbitmq.store.recovery.torn_records import first_torn
@@ -109,13 +109,13 @@ class _Walk:
         self._start = start
 
     def run(self, start: int) -> Iterator[Chunk | Repair]:
-        places = BadPlaces(self._log, self._options, self._counts)
+        planner = RepairPlanner(self._log, self._options, self._counts)
         at = start
         while True:
             state = ReadState(at)
             yield from self._good(at, state)
             self._result.end_offset = state.at
-            repair = places.examine(state.at, state.stop, self._result.recent_ms)
+            repair = planner.examine(state.at, state.stop, self._result.recent_ms)
             if repair is None:
                 return
             self._result.repairs.append(repair)

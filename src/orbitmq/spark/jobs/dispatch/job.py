@@ -4,8 +4,8 @@ Tasks scan splits of what is new and pack it (`dispatch/source.py`); the driver 
 log order, syncs them, and tells the store (`DispatchWriter`). So there is one writer, and executors only
 read. A small batch is one task.
 
-What has been dispatched is told by the store's own file `done`, written after the bytes that it vouches
-for. Spark's checkpoint cannot be: it knows nothing of a store that recovered meanwhile. Each query
+What has been dispatched is told by the store's own file `done`, written after the bytes that it tells
+of. Spark's checkpoint cannot be: it knows nothing of a store that recovered meanwhile. Each query
 starts where `done` says, with a checkpoint of its own that goes away with it.
 """
 

@@ -5,7 +5,7 @@
           each key gets its place (`queue_runs`, `rebuild/plan.py`)
   build   a task for some files each: queues and index (`rebuild/build.py`)
   settle  the driver: everything is there, once; files get their names (`attempt_files`), then new ones
-          change places with old ones and the checkpoint vouches for them (`store.offline.exchange`)
+          change places with old ones and the checkpoint covers them (`store.offline.exchange`)
 
 The driver holds the store's lock from the first to the last step. Whatever fails or dies before the exchange
 leaves the store as it was; the new files lie in a directory of their own until then.
@@ -166,13 +166,13 @@ class _Rebuild:
         self._require_topics(simple, batches)
         plan = self._plan(chain, simple, batches)
         kept: list[Path] = []
-        vouched = False
+        trusted = False
         if not self._options.dry_run:
             with self._timed("build"):
                 self._build(plan, chain)
             with self._timed("exchange"):
-                kept, vouched = self._exchange(chain, simple, batches, end)
-        return self._report(chain, simple, batches, plan, kept, vouched)
+                kept, trusted = self._exchange(chain, simple, batches, end)
+        return self._report(chain, simple, batches, plan, kept, trusted)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -299,19 +299,19 @@ class _Rebuild:
             dispatcher = make_dispatcher(
                 self._config, self._work.layout, files, self._disk, plain(), self._clock
             )
-            vouches = self._scope.is_whole
-            if vouches:
+            trusted = self._scope.is_whole
+            if trusted:
                 load_rebuilt(dispatcher, simple, batches, self._layout)
-                vouches = self._work.load_kept(dispatcher, expired)
+                trusted = self._work.load_kept(dispatcher, expired)
             with uninterrupted(self._progress):
                 kept = self._work.exchange()
-                if vouches:
-                    self._work.vouch(
+                if trusted:
+                    self._work.write_checkpoint(
                         dispatcher, end, chain.last_store_ms, index_enabled=self._with_index
                     )
                 else:
                     self._work.note_times(end, chain.last_store_ms)
-        return kept, vouches
+        return kept, trusted
 
     def _report(
         self,
@@ -320,7 +320,7 @@ class _Rebuild:
         batches: QueueRuns,
         plan: RebuildPlan,
         kept: list[Path],
-        vouched: bool,
+        trusted: bool,
     ) -> RebuildReport:
         made = [
             result
@@ -339,8 +339,8 @@ class _Rebuild:
             index_files=len(plan.index_names),
             index_entries=entries,
             conflicts=simple.conflicts,
-            vouched=vouched,
+            trusted=trusted,
             kept=tuple(kept),
-            moved_bytes=sum(part.length for part in parts),
+            shuffle_bytes=sum(part.length for part in parts),
             seconds=dict(self._seconds),
         )

@@ -30,7 +30,7 @@ class RebuildReport:
     index_files: int
     index_entries: int
     conflicts: int  # records whose queue offset another record has; they are in no queue
-    vouched: bool  # whether the next start trusts the files without reading the log
+    trusted: bool  # whether the next start trusts the files without reading the log
     kept: tuple[Path, ...]  # where the old files are now
-    moved_bytes: int  # between tasks
+    shuffle_bytes: int  # between tasks
     seconds: dict[str, float]  # per stage

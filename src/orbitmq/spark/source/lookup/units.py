@@ -99,7 +99,7 @@ class Queue:
         return self._mapped[number]
 
 
-class Found(NamedTuple):
+class UnitRanges(NamedTuple):
     """Log offsets of records that may be wanted, and stretches of the log to be read as they are."""
 
     log_offsets: list[int]
@@ -153,9 +153,9 @@ def find_units(
     end: int,
     kernels: Kernels,
     on_read: OnRead,
-) -> Found | None:
+) -> UnitRanges | None:
     """Return where the wanted records of [start, end) lie; None: to read the log is cheaper."""
-    total = Found([], 0, [])
+    total = UnitRanges([], 0, [])
     unit_bytes = done = 0
     for split in cut(plan, WINDOW_BYTES, start, end):
         window = _Window(split, queues, query, kernels)
@@ -163,7 +163,7 @@ def find_units(
         on_read(window.read_bytes)
         unit_bytes += window.read_bytes
         offsets, stretches = _resolved(found, split, plan, kernels, on_read)
-        total = Found(
+        total = UnitRanges(
             total.log_offsets + offsets,
             total.record_bytes + found.record_bytes,
             total.stretches + stretches,
@@ -175,7 +175,7 @@ def find_units(
 
 
 def _resolved(
-    found: Found, split: Split, plan: LogPlan, kernels: Kernels, on_read: OnRead
+    found: UnitRanges, split: Split, plan: LogPlan, kernels: Kernels, on_read: OnRead
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Return offsets and stretches; of a short stretch, where its records start."""
     offsets, stretches = list(found.log_offsets), []
@@ -222,10 +222,10 @@ class _Window:
         self._segment: Segment = open_segment(split.path, split.base_offset)
         self.read_bytes = 0
 
-    def find(self) -> Found:
+    def find(self) -> UnitRanges:
         """Return what to read of the window."""
         split = self._split
-        whole = Found([], 0, [(split.start, split.end)])
+        whole = UnitRanges([], 0, [(split.start, split.end)])
         try:
             cover = self._cover()
         except _Contradiction:
@@ -235,7 +235,7 @@ class _Window:
             return whole
         wanted = cover.wanted & (cover.starts >= split.start)
         starts = cover.starts[wanted]
-        return Found(starts.tolist(), int((cover.ends[wanted] - starts).sum()), gaps)
+        return UnitRanges(starts.tolist(), int((cover.ends[wanted] - starts).sum()), gaps)
 
     def _cover(self) -> _Cover:
         """Return all units of the window in log order. _Contradiction: two of them overlap."""
