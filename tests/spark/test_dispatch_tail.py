@@ -15,9 +15,8 @@ from orbitmq.format.handover import Shown
 from orbitmq.format.kernels import compiled, plain
 from orbitmq.log_read import LogTail, cut, open_segment, read_split
 from orbitmq.spark.jobs.dispatch.chunks import pack_chunk, unpack_chunk
-from orbitmq.spark.jobs.dispatch.job import DispatchOptions, covered_end
+from orbitmq.spark.jobs.dispatch.job import DispatchOptions, DispatchTimes, covered_end
 from orbitmq.spark.jobs.dispatch.source import TailOptions, is_speaking
-from orbitmq.spark.jobs.dispatch.times import DispatchTimes
 
 SEGMENT_BYTES = 4096
 

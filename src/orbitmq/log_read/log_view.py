@@ -13,10 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from orbitmq.errors import WrongFileError
+from orbitmq.errors import FormatError, WrongFileError
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
 from orbitmq.files.listing import GAP_STEP, SIZE_STEP, SegmentFile, list_segments
+from orbitmq.format.record import decode_record
 from orbitmq.log_read.segment import Segment, open_segment, require_length
 
 MISSING_SEGMENTS_MAX: Final = 64
@@ -68,6 +69,28 @@ class LogView:
         """Return the bytes of a range inside one segment."""
         segment = self.at(start)
         return segment.data[start - segment.base_offset : end - segment.base_offset].tobytes()
+
+    def store_ms_at(self, log_offset: int) -> int | None:
+        """Return the store time of the record at this offset; None if no whole record is there."""
+        if not self.min_offset <= log_offset < self.max_offset:
+            return None
+        segment = self.at(log_offset)
+        position = log_offset - segment.base_offset
+        try:
+            return decode_record(segment.data.data, position, check_crc=False).store_ms
+        except FormatError:
+            return None
+
+    def store_ms_before(self, end_offset: int, at_least: int) -> int:
+        """Return a store time that no record before `end_offset` is known to exceed.
+
+        The last record itself cannot be found from its end; the first record of its segment and what
+        the checkpoint says (`at_least`) are what a glance can tell.
+        """
+        if not self.segments:
+            return at_least
+        inside = min(max(end_offset - 1, self.min_offset), self.max_offset - 1)
+        return max(at_least, self.store_ms_at(self.at(inside).base_offset) or 0)
 
 
 @contextmanager

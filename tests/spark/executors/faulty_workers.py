@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from orbitmq.spark.start import daemon
 
 STAGES = {
-    "scan": ("orbitmq.spark.jobs.rebuild.scan", "Scan", "__call__"),
+    "scan": ("orbitmq.spark.jobs.rebuild.parts", "Scan", "__call__"),
     "build": ("orbitmq.spark.jobs.rebuild.build", "Build", "__call__"),
     "index": ("orbitmq.store.verify.index_chains", "", "check_index_file"),
     "log": ("orbitmq.spark.jobs.verify.scan", "", "scan_split"),

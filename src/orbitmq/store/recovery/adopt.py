@@ -36,7 +36,6 @@ from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.recovery.queue_counts import Queue
 from orbitmq.store.recovery.queue_units import FileUnits
 from orbitmq.store.recovery.stale_units import cut_stale_units
-from orbitmq.store.recovery.store_times import last_store_ms_before, store_ms_at_offset
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, walk
 from orbitmq.units import SECOND_MS, MiB
@@ -201,7 +200,7 @@ class _Recovery:
             dispatcher.index,
             snapshot.index_files,
             self._log.min_offset,
-            lambda offset: store_ms_at_offset(self._log, offset),
+            self._log.store_ms_at,
         ):
             return "index files are not those of the snapshot"
         return None
@@ -245,7 +244,7 @@ class _Recovery:
         for segment in self._log.segments:
             if segment.base_offset > dispatched:
                 break
-            first_ms = store_ms_at_offset(self._log, segment.base_offset)
+            first_ms = self._log.store_ms_at(segment.base_offset)
             if first_ms is not None and first_ms <= flushed_ms:
                 start = segment.base_offset
         return min(start, dispatched)
@@ -373,9 +372,8 @@ class _Recovery:
     ) -> RecoveryReport:
         last_store_ms = result.likely_ms
         if last_store_ms < 0:
-            last_store_ms = last_store_ms_before(
-                self._log, result.end_offset, self._checkpoint.physic_ms
-            )
+            physic_ms = self._checkpoint.physic_ms
+            last_store_ms = self._log.store_ms_before(result.end_offset, physic_ms)
         return RecoveryReport(
             start_offset=start_offset,
             end_offset=result.end_offset,

@@ -20,8 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 from orbitmq.errors import ConfigError, JobFailedError, StoreError
 from orbitmq.files.listing import list_segments
+from orbitmq.format.columns import Ints
 from orbitmq.format.kernels import compiled
 from orbitmq.log_read import BACK_BYTES
 from orbitmq.spark.failures import clear_errors
@@ -32,7 +35,6 @@ from orbitmq.spark.jobs.dispatch.source import (
     TailOptions,
     is_speaking,
 )
-from orbitmq.spark.jobs.dispatch.times import DispatchTimes
 from orbitmq.store.spark_dispatch.handover import DIRECTORY, Handover
 from orbitmq.store.spark_dispatch.writer import DispatchWriter, NewEpochError, read_terms
 from orbitmq.units import KiB, MiB
@@ -46,6 +48,8 @@ log = logging.getLogger(__name__)
 BATCH_BYTES: Final = 128 * MiB
 BATCH_BYTES_MIN: Final = 1 * MiB
 SHOW_SECONDS: Final = 1.0
+SAMPLE: Final = 10_000
+"""Latencies are those of so many records, the newest ones."""
 RETRIES: Final = 3
 """So often a query that failed is tried again, unless it has dispatched something."""
 
@@ -58,6 +62,32 @@ QUICK_NOTES: Final = {
 
 _LOOK_SECONDS: Final = 0.1
 _CHECKPOINT: Final = "checkpoint-"
+
+
+class DispatchTimes:
+    """Counts of a job, and how long records take from append to dispatched. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the rest
+        self._sample: Ints = np.zeros(0, dtype=np.int64)
+        self.records = 0
+        self.batches = 0
+
+    def add(self, store_ms: Sequence[Ints], now_ms: int) -> None:
+        """Note a batch: when its records were appended, and that they are dispatched now."""
+        with self._lock:
+            self.batches += 1
+            self.records += sum(len(times) for times in store_ms)
+            taken = [now_ms - times for times in store_ms]
+            self._sample = np.concatenate([self._sample, *taken])[-SAMPLE:]
+
+    def percentiles(self) -> tuple[float, float]:
+        """Return p50 and p99 in ms; 0 before the first record."""
+        with self._lock:
+            if not len(self._sample):
+                return 0.0, 0.0
+            median, slow = np.percentile(self._sample, [50, 99])
+            return float(median), float(slow)
 
 
 class DispatchProgress(NamedTuple):
