@@ -117,7 +117,7 @@ def _topics(store: OfflineStore) -> dict[str, TopicStat]:
 
 def _message_count(store: OfflineStore, kind: QueueKind, queue: QueueFiles) -> int:
     try:
-        reader = QueueReader(store, kind, queue)
+        reader = UnitFiles(store, kind, queue)
     except WrongFileError as error:
         store.say(str(error))
         return 0
@@ -130,7 +130,7 @@ def _message_count(store: OfflineStore, kind: QueueKind, queue: QueueFiles) -> i
     return batch_unit.decode_unit(reader.unit(reader.end - 1)).end_offset - start
 
 
-class QueueReader:
+class UnitFiles:
     """The units of one queue, by number, straight from its files. Numbers start with the first file."""
 
     def __init__(self, store: OfflineStore, kind: QueueKind, queue: QueueFiles) -> None:
