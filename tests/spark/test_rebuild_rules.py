@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from golden_stores import STORES, damage, torn_variants, unpack
 from golden_stores import settings as golden_settings
-from log_builder import FIRST_MS, LogBuilder
+from log_builder import FIRST_MS, HOST, LogBuilder
 from orbitmq.errors import ConfigError, CorruptRecordError, JobFailedError, StoreLockedError
 from orbitmq.files.disk import Disk
 from orbitmq.files.listing import SegmentFile
@@ -29,7 +29,6 @@ from orbitmq.spark.jobs.rebuild.parts import Scan, SplitFacts
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import Scope
 from orbitmq.store.store import MessageStore
-from spark.reading_world import HOST
 from spark.rebuild_world import (
     SMALL_SETTINGS,
     copy_of,

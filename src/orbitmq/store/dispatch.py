@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from orbitmq import log_read
 from orbitmq.errors import FormatError
 from orbitmq.files.disk import Disk
 from orbitmq.format.batch_unit import BatchUnit
@@ -27,6 +26,7 @@ from orbitmq.format.columns import Mark, PackedUnits
 from orbitmq.format.cq_unit import UNIT_DTYPE
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
+from orbitmq.log_read import Chunk
 from orbitmq.message import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, Property, QueueType
 from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.queues.batch_queue import BatchQueues
@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 _SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 _NEW_ROWS = 256
 
-Chunk = log_read.Chunk
 QueueNumbers = npt.NDArray[np.int32]
 Extra = Callable[[Chunk], None]
 """Sees every record once, in log order, after it is in queues and index."""
