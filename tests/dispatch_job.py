@@ -26,7 +26,7 @@ class StandInJob:
 
     def round(self) -> None:
         """Dispatch everything that the store shows now."""
-        shown = self.writer.handover.shown()
+        shown = self.writer.handover.readable_offset()
         assert shown is not None
         with open_log(self.writer.layout, Disk()) as view:
             options, start = self.writer.scan_options, self.writer.offset

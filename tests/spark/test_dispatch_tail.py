@@ -11,7 +11,7 @@ from log_builder import LogBuilder
 from orbitmq.errors import ConfigError, JobFailedError
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.columns import ScanOptions
-from orbitmq.format.handover import Shown
+from orbitmq.format.handover import ReadableOffset
 from orbitmq.format.kernels import compiled, plain
 from orbitmq.log_read import LogTail, cut, open_segment, read_split
 from orbitmq.spark.jobs.dispatch.chunks import pack_chunk, unpack_chunk
@@ -158,9 +158,9 @@ def test_a_batch_has_room_for_some_records():
 
 
 def test_a_killed_store_is_not_believed():
-    assert is_speaking(Shown(1, 100, 5_000), 14_000)
-    assert not is_speaking(Shown(1, 100, 5_000), 16_000)
-    assert is_speaking(Shown(1, 100, 5_000, closed=True), 10**12)
+    assert is_speaking(ReadableOffset(1, 100, 5_000), 14_000)
+    assert not is_speaking(ReadableOffset(1, 100, 5_000), 16_000)
+    assert is_speaking(ReadableOffset(1, 100, 5_000, closed=True), 10**12)
     assert not is_speaking(None, 0)
 
 

@@ -107,7 +107,7 @@ def open_parts(around: Surroundings) -> StoreParts:
 def _open_live(around: Surroundings, lock: StoreLock, handover: Handover) -> StoreParts:
     with closed_on_error(FileCache(around.disk)) as files:
         opening = Opening(around, lock, files)
-        if handover.terms() is None:
+        if handover.settings() is None:
             return opening.run()
         # A job may be at work: wait for its batch, then take its work over.
         with handover.writing():

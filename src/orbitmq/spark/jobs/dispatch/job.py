@@ -36,7 +36,7 @@ from orbitmq.spark.jobs.dispatch.source import (
     is_speaking,
 )
 from orbitmq.store.spark_dispatch.handover import DIRECTORY, Handover
-from orbitmq.store.spark_dispatch.writer import DispatchWriter, NewEpochError, read_terms
+from orbitmq.store.spark_dispatch.writer import DispatchWriter, NewEpochError, read_settings
 from orbitmq.units import KiB, MiB
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class DispatchJob:
 
     def run(self) -> DispatchProgress:
         """Dispatch until `stop`, or with `once` until all is dispatched; return how far that is."""
-        read_terms(self._handover)  # before anything is made in a directory that is no store
+        read_settings(self._handover)  # before anything is made in a directory that is no store
         with self._handover.only_job():
             if self._options.once:
                 self._require_speaking()
@@ -157,7 +157,7 @@ class DispatchJob:
         self._stopping.set()
 
     def _require_speaking(self) -> None:
-        if not is_speaking(self._handover.shown(), _now_ms()):
+        if not is_speaking(self._handover.readable_offset(), _now_ms()):
             what = "its broker was killed, and what its log holds is not known"
             raise StoreError(self._root, what, "Start the broker first: it recovers the store.")
 
@@ -193,7 +193,7 @@ class DispatchJob:
         return not self._is_over(writer)
 
     def _is_over(self, writer: DispatchWriter) -> bool:
-        return read_terms(self._handover).epoch != writer.epoch
+        return read_settings(self._handover).epoch != writer.epoch
 
     def _start(self, writer: DispatchWriter, checkpoint: Path) -> "StreamingQuery":
         def dispatch(frame: "DataFrame", _: int) -> None:
@@ -282,7 +282,7 @@ class DispatchJob:
             self._show(self._progress(writer))
 
     def _progress(self, writer: DispatchWriter) -> DispatchProgress:
-        shown, now_ms = self._handover.shown(), _now_ms()
+        shown, now_ms = self._handover.readable_offset(), _now_ms()
         behind = max(shown.log_offset - writer.offset, 0) if shown is not None else 0
         store = "closed" if shown is not None and shown.closed else "open"
         if not is_speaking(shown, now_ms):

@@ -1,9 +1,9 @@
 """The tail of a commit log as a stream: what a store shows and is not dispatched yet, in packed chunks.
 
 The offset of the stream is a log offset, always one where a record starts. How far it goes is told by the
-store itself (`Handover.shown`): with sync flush that is what is on disk, and never half a record. A store
-that was killed says nothing any more, and then the stream waits: what its log holds is known when it has
-recovered.
+store itself (`Handover.readable_offset`): with sync flush that is what is on disk, and never half a record.
+A store that was killed says nothing any more, and then the stream waits: what its log holds is known when
+it has recovered.
 """
 
 import json
@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.columns import ScanOptions
-from orbitmq.format.handover import Shown
+from orbitmq.format.handover import ReadableOffset
 from orbitmq.format.kernels import compiled
 from orbitmq.log_read import BadPlace, LogTail, Split, cut, read_split
 from orbitmq.spark.jobs.dispatch.chunks import PackedChunk, pack_chunk
@@ -75,7 +75,7 @@ class TailOptions:
         return cls(**{**values, **lists})
 
 
-def is_speaking(shown: Shown | None, now_ms: int) -> bool:
+def is_speaking(shown: ReadableOffset | None, now_ms: int) -> bool:
     """Tell whether what a store has shown can be relied on: it runs, or was closed in order."""
     return shown is not None and (shown.closed or now_ms - shown.told_ms < SILENT_MS)
 
@@ -114,13 +114,13 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(self._options.batch_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._shown_offset()
+        self._target = self._readable_offset()
 
     def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return how far the next batch goes. Waits a moment: else Spark would ask without a pause."""
         first = start["log_offset"]
         deadline = time.monotonic() + (_WAIT_SECONDS if self._target is None else 0)
-        while (end := self._shown_offset()) <= first and time.monotonic() < deadline:
+        while (end := self._readable_offset()) <= first and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
         if end <= first:
             return {"log_offset": first}
@@ -128,10 +128,10 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tail = self._log_tail()
         return {"log_offset": tail.whole_records(tail.published(first, end), room)}
 
-    def _shown_offset(self) -> int:
+    def _readable_offset(self) -> int:
         if self._target is not None:
             return self._target
-        shown = Handover(Path(self._options.root)).shown()
+        shown = Handover(Path(self._options.root)).readable_offset()
         if shown is None or shown.epoch != self._options.epoch:
             return -1
         return shown.log_offset if is_speaking(shown, time.time_ns() // 1_000_000) else -1
