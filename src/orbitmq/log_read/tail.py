@@ -191,7 +191,8 @@ class LogTail:
             state=state,
         ):
             pass
-        return state.next_offset(segment_end)
+        behind = state.next_offset(segment_end)
+        return behind if behind <= limit else state.at  # a blank that is not published as a whole
 
     def _map(self, file: SegmentFile) -> Segment:
         if self._segment is None or self._segment.path != file.path:
