@@ -161,11 +161,15 @@ def cut_files(queues: ConsumeQueues, number: int, first: int, end: int) -> None:
     queues.forget_files(queues.path(number, index * size) for index in reversed(later))
 
 
-def cut_behind_end(queues: ConsumeQueues, number: int) -> int:
-    """Cut what a queue's files hold behind its end; return how many units that were."""
+def cut_behind_end(queues: ConsumeQueues, number: int, bases: list[int] | None = None) -> int:
+    """Cut what a queue's files hold behind its end; return how many units that were.
+
+    `bases` is where each file starts, for who has listed them already.
+    """
     end = queues.next_offset(number) * UNIT_BYTES
     file_bytes = queues.layout.cq_file_bytes
-    bases = [base for base in list_bases(queues.directory(number)) if base + file_bytes > end]
+    bases = list_bases(queues.directory(number)) if bases is None else bases
+    bases = [base for base in bases if base + file_bytes > end]
     count = 0
     for base in bases:
         for _, units in stored_units(queues.path(number, base), max(0, end - base), file_bytes):

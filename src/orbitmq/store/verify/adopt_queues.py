@@ -193,7 +193,7 @@ class QueueVerifier:
         bases = list_bases(queues.directory(number))
         before = [base for base in bases if base < file_first * UNIT_BYTES]
         queues.forget_files(queues.path(number, base) for base in before)
-        self._cut_beyond(number)
+        self._cut_beyond(number, bases)
 
     def _settle_prefix(self, number: int, file_first: int, first: int, log_min: int) -> None:
         """Make the units before the first live record padding, unless they point before the log."""
@@ -210,8 +210,8 @@ class QueueVerifier:
         units[~kept] = np.frombuffer(PADDING, UNIT_DTYPE)[0]
         self._queues.write_units(number, file_first, units.tobytes())
 
-    def _cut_beyond(self, number: int) -> None:
-        beyond = cut_behind_end(self._queues, number)
+    def _cut_beyond(self, number: int, bases: list[int]) -> None:
+        beyond = cut_behind_end(self._queues, number, bases)
         if beyond:
             self._difference(number).beyond += beyond
 
@@ -233,7 +233,7 @@ class QueueVerifier:
             return
         cut_queue(queues, number, end)
         queues.state.min[number] = end
-        self._cut_beyond(number)
+        self._cut_beyond(number, bases)
 
 
 class BatchVerifier:

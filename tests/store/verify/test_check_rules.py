@@ -5,11 +5,15 @@ from pathlib import Path
 import pytest
 
 from golden_stores import damage, settings, unpack
+from log_builder import LogBuilder
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.cq_unit import UNIT
 from orbitmq.format.kernels import plain
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.queues.unit_files import stored_units
+from orbitmq.store.store import MessageStore
 from orbitmq.store.verify.check import check_store
 from orbitmq.store.verify.expected_units import QueueOrder
 from orbitmq.store.verify.findings import FINDINGS_PER_KIND_MAX, Findings, Kind
@@ -148,3 +152,45 @@ def test_an_index_file_that_is_being_written_gets_a_second_look(tmp_path: Path) 
     path.write_bytes(torn)
     assert len(check_index_file(path, layout, plain(), live=False)[1])
     assert len(check_index_file(path, layout, plain(), live=True, sleep=waits.append)[1])
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%g"])
+def test_a_check_expects_light_messages_where_the_engine_puts_them(
+    topic: str, tmp_path: Path
+) -> None:
+    builder = LogBuilder(segment_bytes=8192)
+    names = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "0"}
+    builder.append(topic, 0, **names)
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(builder.segments[0])
+    given = {
+        "enableMultiDispatch": "true",
+        "mappedFileSizeCommitLog": "8192",
+        "mappedFileSizeConsumeQueue": "400",
+        "maxHashSlotNum": "50",
+    }
+    with MessageStore.open(StoreConfig.from_settings(tmp_path, given), background=False) as store:
+        assert store.max_offset("%LMQ%a", 0) == (1 if topic == "T" else 0)
+
+    assert check_store(tmp_path, given).findings == ()
+
+
+@pytest.mark.parametrize("first", [0, 3, 700, 1499])
+def test_units_around_the_holes_of_a_file_are_read(first: int, tmp_path: Path) -> None:
+    unit = UNIT.pack(12345, 100, 7)
+    path = tmp_path / "f"
+    with path.open("wb") as file:
+        file.truncate(2000 * 20)
+        file.seek(first * 20)
+        file.write(unit)
+        file.seek(1500 * 20)
+        file.write(unit)
+
+    for start, end in ((0, 2000), (first, first + 1), (first + 1, 1500), (1501, 2000)):
+        found = {
+            position // 20 + index
+            for position, units in stored_units(str(path), start * 20, end * 20)
+            for index in (units["size"] != 0).nonzero()[0].tolist()
+        }
+        assert found == {number for number in (first, 1500) if start <= number < end}
+    assert list(stored_units(str(tmp_path / "none"), 0, 400)) == []
