@@ -8,9 +8,8 @@ from typing import Self
 
 from orbitmq.files.disk import Disk
 from orbitmq.format.kernels import plain
+from orbitmq.log_read import open_log, replay
 from orbitmq.store.config import DispatchMode, StoreConfig
-from orbitmq.store.recovery.log_view import open_log
-from orbitmq.store.recovery.replay import replay
 from orbitmq.store.spark_dispatch.writer import DispatchWriter
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.fake_clock import FakeClock
@@ -27,7 +26,7 @@ class StandInJob:
 
     def round(self) -> None:
         """Dispatch everything that the store shows now."""
-        shown = self.writer.handover.shown()
+        shown = self.writer.handover.readable_offset()
         assert shown is not None
         with open_log(self.writer.layout, Disk()) as view:
             options, start = self.writer.scan_options, self.writer.offset

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from orbitmq.format.properties import encode_properties
-from orbitmq.format.record import BLANK_BYTES, encode_blank, encode_record
+from orbitmq.format.record import BLANK_BYTES, BODY_AT, encode_blank, encode_record
+from orbitmq.format.segment_name import segment_name
+from orbitmq.log_read import LogView, Segment
 from orbitmq.message import AppendRequest, Host
-from orbitmq.store.recovery.log_view import LogView, SegmentView
 
 HOST = Host(b"\x7f\x00\x00\x01", 10911)
 FIRST_MS = 1_700_000_000_000
@@ -110,7 +111,7 @@ class LogBuilder:
 
     def view(self) -> LogView:
         views = [
-            SegmentView(
+            Segment(
                 self.base_offset + number * self.segment_bytes,
                 Path(f"/nowhere/{self.base_offset + number * self.segment_bytes:020d}"),
                 np.frombuffer(bytes(segment), dtype=np.uint8),
@@ -119,3 +120,35 @@ class LogBuilder:
             for number, segment in enumerate(self.segments)
         ]
         return LogView(views, self.segment_bytes)
+
+
+def write_log(builder: LogBuilder, root: Path) -> Path:
+    """Write a log that was built in memory as a store directory; return its root."""
+    directory = root / "commitlog"
+    directory.mkdir(parents=True)
+    for number, segment in enumerate(builder.segments):
+        name = segment_name(builder.base_offset + number * builder.segment_bytes)
+        (directory / name).write_bytes(bytes(segment))
+    return root
+
+
+def fake_record(log_offset: int, body: bytes = b"fake", topic: str = "Fake") -> bytes:
+    """Return a whole record that names this place, to be hidden in a body."""
+    request = AppendRequest(topic, 0, body)
+    return encode_record(
+        request, log_offset=log_offset, queue_offset=0, store_ms=1, store_host=HOST
+    )
+
+
+def append_with_fakes(builder: LogBuilder, count: int = 2, between: bytes = b"~") -> Placed:
+    """Append a record whose body is full of records that name their own places."""
+    filled = between.join([fake_record(0)] * count)
+    size = len(builder._encode("T", 0, filled, 0, 0, 0, {}))
+    start = builder.written
+    if builder.position + size + BLANK_BYTES > builder.segment_bytes:
+        start = builder.base_offset + len(builder.segments) * builder.segment_bytes
+    step = len(fake_record(0)) + len(between)
+    fakes = [fake_record(start + BODY_AT + number * step) for number in range(count)]
+    placed = builder.append(body=between.join(fakes))
+    assert (placed.start, len(placed.raw)) == (start, size)
+    return placed

@@ -17,9 +17,10 @@ from orbitmq.format.columns import ROW, Bytes, PackedUnits, ScanOptions
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
 from orbitmq.format.record import encode_blank, encode_record
+from orbitmq.log_read import Chunk
 from orbitmq.message import LOOPBACK, AppendRequest, Property, QueueType, SysFlag
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.dispatch import AdoptionReport, Chunk, Dispatcher
+from orbitmq.store.dispatch import AdoptionReport, Dispatcher
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.index.key_query import KeyQuery

@@ -328,7 +328,7 @@ def test_a_power_cut_during_a_rebuild_leaves_a_store_that_is_whole(
     scene.check(least=1, then=_require_trusted)
 
 
-def test_nothing_vouches_for_queues_and_index_while_they_change_places(place: Path) -> None:
+def test_no_checkpoint_covers_queues_and_index_while_they_change_places(place: Path) -> None:
     scene = Scene(place, mixed=0)
     with scene.open() as store:
         scene.append(store, 16)

@@ -5,23 +5,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbitmq.errors import FormatError
-from orbitmq.format.handover import Done, Shown, decode_done, decode_shown
+from orbitmq.format.handover import (
+    DispatchedOffset,
+    ReadableOffset,
+    decode_dispatched_offset,
+    decode_readable_offset,
+)
 from orbitmq.format.index_file import IndexHeader
 
 NUMBER = st.integers(0, 2**63 - 1)
-DONE = Done(7, 4096, "20260102030405678", IndexHeader(1, 2, 3, 4, 5, 6))
+DONE = DispatchedOffset(7, 4096, "20260102030405678", IndexHeader(1, 2, 3, 4, 5, 6))
 
 
 @given(epoch=NUMBER, log_offset=NUMBER, told_ms=NUMBER, closed=st.booleans())
 def test_what_a_store_shows_comes_back(epoch, log_offset, told_ms, closed):
-    shown = Shown(epoch, log_offset, told_ms, closed)
+    shown = ReadableOffset(epoch, log_offset, told_ms, closed)
 
-    assert decode_shown(shown.encode()) == shown
+    assert decode_readable_offset(shown.encode()) == shown
 
 
-@pytest.mark.parametrize("done", [DONE, Done(1, 0)], ids=["with an index", "without one"])
+@pytest.mark.parametrize(
+    "done", [DONE, DispatchedOffset(1, 0)], ids=["with an index", "without one"]
+)
 def test_what_a_job_has_done_comes_back(done):
-    assert decode_done(done.encode()) == done
+    assert decode_dispatched_offset(done.encode()) == done
 
 
 @given(position=st.integers(0, 91), bit=st.integers(0, 7))
@@ -30,7 +37,7 @@ def test_a_changed_bit_is_noticed(position, bit):
     raw[position] ^= 1 << bit
 
     with pytest.raises(FormatError):
-        decode_done(bytes(raw))
+        decode_dispatched_offset(bytes(raw))
 
 
 @pytest.mark.parametrize("length", [0, 1, 39, 41, 91])
@@ -38,13 +45,13 @@ def test_a_part_is_nothing(length):
     raw = DONE.encode()[:length]
 
     with pytest.raises(FormatError):
-        decode_done(raw)
+        decode_dispatched_offset(raw)
     with pytest.raises(FormatError):
-        decode_shown(raw)
+        decode_readable_offset(raw)
 
 
 def test_an_index_file_has_a_name_of_digits():
-    raw = Done(1, 2, "../../etc/passwd").encode()
+    raw = DispatchedOffset(1, 2, "../../etc/passwd").encode()
 
     with pytest.raises(FormatError, match="index file"):
-        decode_done(raw)
+        decode_dispatched_offset(raw)

@@ -13,7 +13,7 @@ from orbitmq.client.core.message import Message
 from orbitmq.client.sync.producer import Producer
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
-from orbitmq.spark.streams.source import stream_reader
+from orbitmq.spark.source.source import stream_reader
 from orbitmq.testing import Broker
 
 Offset = dict[str, Any]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import golden_stores
-from log_builder import LogBuilder
+from log_builder import LogBuilder, write_log
 from orbitmq.errors import CorruptRecordError, NotAStoreError
 from orbitmq.spark.source.metrics import read_metrics
-from spark.reading_world import Row, read_rows, write_log
+from spark.reading_world import Row, read_rows
 
 LOG_DAMAGE = {"flip-early": 1, "flip-late": 1, "flip-late-clean": 1, "blank-lost": 0}
 """Variants of `crashed` that damage the log before its end, and how many of its records they break."""

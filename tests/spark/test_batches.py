@@ -1,6 +1,7 @@
 """Batches: the columns asked for, bounded sizes, bodies unpacked, broken bodies told."""
 
 import zlib
+from pathlib import Path
 from typing import Any
 
 import lz4.frame
@@ -13,19 +14,19 @@ from kernel_cases import make_log
 from orbitmq.errors import ConfigError
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import BadPlace, Segment
 from orbitmq.spark.source import batches
 from orbitmq.spark.source.batches import (
     BATCH_BYTES,
     INFLATED_BYTES_MAX,
     Columns,
+    LogChunk,
     error_batch,
     iter_batches,
     pieces,
 )
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import MESSAGE_COLUMNS, MESSAGE_SCHEMA
-from orbitmq.spark.source.segment import Segment
-from orbitmq.spark.source.split_reader import BadPlace, LogChunk
 from orbitmq.units import MiB
 
 PACKED = {
@@ -43,7 +44,7 @@ def _options(**given: str) -> ReadOptions:
 def _chunk(*messages: dict[str, Any]) -> LogChunk:
     log = make_log(list(messages))
     rows = compiled().scan(log, 0, len(log), 0, ScanOptions()).rows
-    return LogChunk(Segment("/store/commitlog/0", 0, log), rows)
+    return LogChunk(Segment(0, Path("/store/commitlog/0"), log), rows)
 
 
 def _batches(

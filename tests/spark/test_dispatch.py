@@ -228,7 +228,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(spark: SparkSession, tmp_path
             DispatchJob(spark, config.root).run()
         store.append(make_request(0))
         store.tick()
-    shown = Handover(config.root).shown()
+    shown = Handover(config.root).readable_offset()
     assert shown is not None
     Handover(config.root).show(replace(shown, closed=False, told_ms=0))  # as after a kill
     with pytest.raises(StoreError, match="its broker was killed"):

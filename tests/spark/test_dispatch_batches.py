@@ -97,7 +97,7 @@ def test_batches_make_the_files_of_live_dispatch(
         before = writer.offset
         job._dispatch(writer, frame)  # type: ignore[arg-type]
 
-        done = writer.handover.done()
+        done = writer.handover.dispatched_offset()
         assert done is not None
         assert before < writer.offset == done.log_offset
 

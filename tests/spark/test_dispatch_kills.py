@@ -68,8 +68,8 @@ def sending(namesrv: str) -> Iterator[Load]:
 def wait_until_it_moves(root: Path) -> None:
     """Wait until this life of the job has dispatched something."""
     handover, deadline = Handover(root), time.monotonic() + CATCH_UP_SECONDS
-    before = handover.done()
-    while handover.done() == before:
+    before = handover.dispatched_offset()
+    while handover.dispatched_offset() == before:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

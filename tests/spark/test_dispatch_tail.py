@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 
 from log_builder import LogBuilder
 from orbitmq.errors import ConfigError, JobFailedError
+from orbitmq.files.layout import StoreLayout
 from orbitmq.format.columns import ScanOptions
-from orbitmq.format.handover import Shown
+from orbitmq.format.handover import ReadableOffset
 from orbitmq.format.kernels import compiled, plain
+from orbitmq.log_read import LogTail, cut, open_segment, read_split
 from orbitmq.spark.jobs.dispatch.chunks import pack_chunk, unpack_chunk
-from orbitmq.spark.jobs.dispatch.job import DispatchOptions, covered_end
+from orbitmq.spark.jobs.dispatch.job import DispatchOptions, DispatchTimes, covered_end
 from orbitmq.spark.jobs.dispatch.source import TailOptions, is_speaking
-from orbitmq.spark.jobs.dispatch.tail import LogTail
-from orbitmq.spark.jobs.dispatch.times import DispatchTimes
-from orbitmq.spark.source.split_reader import read_split
 
 SEGMENT_BYTES = 4096
 
@@ -38,7 +37,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[LogBuilder, Path]:
 
 
 def tail_of(place: Path) -> LogTail:
-    return LogTail((place,), SEGMENT_BYTES, plain())
+    layout = StoreLayout(place, commit_log_paths=(place,), segment_bytes=SEGMENT_BYTES)
+    return LogTail(layout, kernels=plain())
+
+
+def whole_records(tail: LogTail, start: int, end: int, room: int | None = None) -> int:
+    return tail.whole_records(tail.published(start, end), room)
 
 
 def test_ends_of_records_are_found_at_every_byte(built):
@@ -48,7 +52,7 @@ def test_ends_of_records_are_found_at_every_byte(built):
     ends |= {record.end for record in builder.records}
     tail = tail_of(place)
     for shown in range(0, builder.written + 1, 13):
-        found = tail.whole_records(0, shown, None)
+        found = whole_records(tail, 0, shown)
         assert found in ends
         assert found <= shown
         assert not [record for record in builder.records if found < record.end <= shown]
@@ -60,7 +64,7 @@ def test_batches_of_any_size_follow_one_another_to_the_end(built, room, data):
     builder, place = built
     tail, offset = tail_of(place), 0
     while offset < builder.written:
-        following = tail.whole_records(offset, builder.written, room)
+        following = whole_records(tail, offset, builder.written, room)
         assert following > offset
         offset = following
     assert offset == builder.written
@@ -71,12 +75,13 @@ def test_splits_hold_each_record_of_a_batch_once(built, share):
     builder, place = built
     start, end = builder.records[4].start, builder.records[-3].end
 
-    splits = tail_of(place).splits(start, end, share)
+    splits = cut(tail_of(place).published(start, end), share)
 
     read = [
         int(offset)
         for split in splits
-        for chunk in read_split(split, plain(), ScanOptions(), pytest.fail)
+        for segment in [open_segment(split.path, split.base_offset)]
+        for chunk in read_split(split, segment, plain(), ScanOptions(), pytest.fail)
         for offset in chunk.rows["log_offset"]
     ]
     assert read == [record.start for record in builder.records[4:-2]]
@@ -89,7 +94,7 @@ def test_a_segment_that_was_cleaned_is_passed_over(built, tmp_path):
     for name in sorted(path.name for path in place.iterdir())[1:]:
         (tmp_path / name).write_bytes((place / name).read_bytes())
 
-    assert tail_of(tmp_path).whole_records(0, builder.written, None) == builder.written
+    assert whole_records(tail_of(tmp_path), 0, builder.written) == builder.written
 
 
 def test_a_place_without_a_record_is_passed_over_as_live_dispatch_does(built, tmp_path):
@@ -100,7 +105,7 @@ def test_a_place_without_a_record_is_passed_over_as_live_dispatch_does(built, tm
         segment.seek(builder.records[3].start)
         segment.write(b"\xff" * 8)
 
-    assert tail_of(tmp_path).whole_records(0, builder.written, None) == builder.written
+    assert whole_records(tail_of(tmp_path), 0, builder.written) == builder.written
 
 
 @pytest.mark.parametrize("kernels", [plain(), compiled()], ids=["plain", "compiled"])
@@ -153,9 +158,9 @@ def test_a_batch_has_room_for_some_records():
 
 
 def test_a_killed_store_is_not_believed():
-    assert is_speaking(Shown(1, 100, 5_000), 14_000)
-    assert not is_speaking(Shown(1, 100, 5_000), 16_000)
-    assert is_speaking(Shown(1, 100, 5_000, closed=True), 10**12)
+    assert is_speaking(ReadableOffset(1, 100, 5_000), 14_000)
+    assert not is_speaking(ReadableOffset(1, 100, 5_000), 16_000)
+    assert is_speaking(ReadableOffset(1, 100, 5_000, closed=True), 10**12)
     assert not is_speaking(None, 0)
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType, StructField, StructType
 
-from log_builder import LogBuilder
+from log_builder import LogBuilder, write_log
 from orbitmq.errors import ConfigError
 from orbitmq.spark.source import key_rows
 from orbitmq.spark.source.metrics import read_metrics
@@ -30,7 +30,7 @@ from orbitmq.spark.source.source import OrbitmqSource
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
-from spark.reading_world import Row, read_rows, rows_of, table, write_log
+from spark.reading_world import Row, read_rows, rows_of, table
 from spark.test_pushdown import _truth as truth
 
 pytestmark = [pytest.mark.feature("P4")]

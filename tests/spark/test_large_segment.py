@@ -8,11 +8,11 @@ from typing import BinaryIO
 
 import pytest
 
+from log_builder import HOST, fake_record
 from orbitmq.files.layout import SEGMENT_BYTES
 from orbitmq.format.record import BLANK_BYTES, BODY_AT, encode_blank, encode_record
 from orbitmq.message import AppendRequest
 from orbitmq.units import GiB, KiB, MiB
-from spark.reading_world import HOST, fake_record
 from spark.table_world import read_tasks, table_reader
 
 BODY_BYTES = 4 * MiB

@@ -40,12 +40,12 @@ class World:
     def scanned(self, **options: str) -> list[Row]:
         """Return what a scan of the whole log finds."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lookup, "places", lambda plan, options: None)
+            patch.setattr(lookup, "scan_ranges", lambda plan, options: None)
             return table_rows(**self._given, **options)
 
     def looked_up(self, settings: dict[str, Any], **options: str) -> list[Row]:
         """Return what is found with look-ups where they help, though the store is small."""
-        real = partial(lookup.places, **settings)
+        real = partial(lookup.scan_ranges, **settings)
 
         def counting(*arguments: Any) -> Any:
             found = real(*arguments)
@@ -53,7 +53,7 @@ class World:
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lookup, "places", counting)
+            patch.setattr(lookup, "scan_ranges", counting)
             patch.setattr(lookup_units, "SINGLE_BYTES", 0)
             return table_rows(**self._given, **options)
 
@@ -223,7 +223,7 @@ def test_a_look_up_beside_a_running_broker_reads_a_small_part_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows, read = metrics_of(busy_broker, tmp_path / "looked-up", **options)
-    monkeypatch.setattr(lookup, "places", lambda plan, options: None)
+    monkeypatch.setattr(lookup, "scan_ranges", lambda plan, options: None)
     expected, scanned = metrics_of(busy_broker, tmp_path / "scan", **options)
 
     assert rows == expected
@@ -273,7 +273,7 @@ def test_records_that_are_in_no_index_yet_are_found(
         options = {"path": store, "config": config_of(tmp_path), "topics": "Late", "keys": "k3"}
 
         rows = table_rows(**options)
-        monkeypatch.setattr(lookup, "places", lambda plan, options: None)
+        monkeypatch.setattr(lookup, "scan_ranges", lambda plan, options: None)
 
         assert len(rows) == 20
         assert rows == table_rows(**options)
@@ -311,7 +311,7 @@ def test_a_message_of_a_deleted_topic_is_found_by_its_key(
     figures = tmp_path / "figures"
 
     rows = table_rows(**options, metricsPath=figures)
-    monkeypatch.setattr(lookup, "places", lambda plan, options: None)
+    monkeypatch.setattr(lookup, "scan_ranges", lambda plan, options: None)
 
     assert read_metrics(figures).records < 100  # looked up, not scanned
     assert sum(row["topic"] == "Gone" for row in rows) == 4

@@ -7,9 +7,9 @@ import pytest
 
 from log_builder import LogBuilder
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import LogPlan, plan_log
 from orbitmq.spark.source.lookup.lookup import join, uncovered
 from orbitmq.spark.source.lookup.times import time_stretch
-from orbitmq.spark.source.splits import LogPlan, plan_log
 
 FIRST_MS = 1_700_000_000_000
 SECOND = 1000

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from golden_stores import damage, settings, unpack
 from orbitmq.format.columns import ITEM
 from orbitmq.format.kernels import compiled, twins
+from orbitmq.log_read import BadPlace, Split
 from orbitmq.spark.jobs.rebuild.pack import PackedSplit, PackOptions, pack_split
 from orbitmq.spark.jobs.rebuild.pack_items import pack_items
-from orbitmq.spark.source.split_reader import BadPlace
-from orbitmq.spark.source.splits import Split
 from orbitmq.store.offline.tools import config_of
 from orbitmq.store.queues.names import BATCH
 

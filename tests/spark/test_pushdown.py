@@ -27,11 +27,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from log_builder import FIRST_MS, LogBuilder
+from log_builder import FIRST_MS, LogBuilder, write_log
 from orbitmq.message import Property
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.pushdown import narrowed, pushed
-from spark.reading_world import Row, rows_of, table, write_log
+from spark.reading_world import Row, rows_of, table
 
 pytestmark = [pytest.mark.feature("P4")]
 

@@ -11,27 +11,24 @@ from hypothesis import strategies as st
 
 from golden_stores import STORES, damage, torn_variants, unpack
 from golden_stores import settings as golden_settings
-from log_builder import FIRST_MS, LogBuilder
+from log_builder import FIRST_MS, HOST, LogBuilder
 from orbitmq.errors import ConfigError, CorruptRecordError, JobFailedError, StoreLockedError
 from orbitmq.files.disk import Disk
 from orbitmq.files.listing import SegmentFile
 from orbitmq.files.lock import StoreLock
 from orbitmq.format.record import encode_record
+from orbitmq.log_read import LogPlan, Split, cut, open_log
+from orbitmq.log_read.segment import ZEROS_BYTES
 from orbitmq.message import AppendRequest
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles, Finished, Wanted, settle
 from orbitmq.spark.jobs.rebuild.build import Build
 from orbitmq.spark.jobs.rebuild.chain import find_end, join
 from orbitmq.spark.jobs.rebuild.options import RebuildOptions
 from orbitmq.spark.jobs.rebuild.pack import PackOptions
-from orbitmq.spark.jobs.rebuild.parts import SplitFacts
-from orbitmq.spark.jobs.rebuild.scan import Scan
-from orbitmq.spark.source.segment import ZEROS_BYTES
-from orbitmq.spark.source.splits import LogPlan, Split, cut
+from orbitmq.spark.jobs.rebuild.parts import Scan, SplitFacts
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import Scope
-from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.store import MessageStore
-from spark.reading_world import HOST
 from spark.rebuild_world import (
     SMALL_SETTINGS,
     copy_of,

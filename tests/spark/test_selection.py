@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import golden_stores
-from log_builder import FIRST_MS, LogBuilder
+from log_builder import FIRST_MS, LogBuilder, write_log
 from orbitmq.message import Property
-from spark.reading_world import Row, read_rows, write_log
+from spark.reading_world import Row, read_rows
 
 pytestmark = [pytest.mark.feature("P3.options")]
 

@@ -8,8 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from golden_stores import settings, unpack
-from log_builder import LogBuilder
+from log_builder import LogBuilder, write_log
 from orbitmq.errors import StoreError, StoreIOError
+from orbitmq.log_read import Split
+from orbitmq.log_read.segment import ZEROS_BYTES, written_end
 from orbitmq.spark import shared_paths
 from orbitmq.spark.jobs.rebuild.job import rebuild
 from orbitmq.spark.jobs.rebuild.options import RebuildOptions
@@ -18,11 +20,9 @@ from orbitmq.spark.progress import JobProgress, StageProgress
 from orbitmq.spark.shared_paths import absolute_settings, require_seen
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
-from orbitmq.spark.source.segment import ZEROS_BYTES, open_segment, written_end
-from orbitmq.spark.source.splits import Split
+from orbitmq.spark.source.segment import open_segment
 from orbitmq.spark.streams.store import SplitPartition, StoreStreamReader
 from orbitmq.units import MiB
-from spark.reading_world import write_log
 from spark.rebuild_world import InProcessSpark, made_files
 from spark.table_world import read_tasks, table_reader
 

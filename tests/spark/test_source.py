@@ -11,12 +11,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import golden_stores
-from log_builder import LogBuilder
+from log_builder import LogBuilder, write_log
 from orbitmq.errors import ConfigError, CorruptRecordError, NotAStoreError, OrbitError
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.source.metrics import read_metrics
 from orbitmq.units import MiB
-from spark.reading_world import write_log
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,7 @@ from command import run
 from golden_stores import GOLDEN, damage, settings, unpack
 from orbitmq.errors import NotAStoreError, StoreError
 from orbitmq.message import AppendRequest
-from orbitmq.spark.jobs.verify.finding_schema import FINDING_SCHEMA
-from orbitmq.spark.jobs.verify.job import verify
+from orbitmq.spark.jobs.verify.job import FINDING_SCHEMA, verify
 from orbitmq.spark.progress import JobProgress, StageProgress
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
@@ -114,15 +113,15 @@ def test_an_error_in_a_task_comes_back_as_ours(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = unpack("timer", tmp_path)
-    from orbitmq.spark.jobs.verify import store as verify_store
+    from orbitmq.spark.jobs.verify import runner
 
-    cut = verify_store.cut_view
+    cut = runner.cut_view
 
     def cut_and_lose(log, split_bytes):
         splits = cut(log, split_bytes)
         return [split._replace(path=split.path + "-gone") for split in splits]
 
-    monkeypatch.setattr(verify_store, "cut_view", cut_and_lose)
+    monkeypatch.setattr(runner, "cut_view", cut_and_lose)
 
     with pytest.raises(StoreError, match="-gone"):
         verify(spark, root, settings("timer"))

@@ -17,7 +17,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.store.verify.check import CheckReport, check_store
 from orbitmq.store.verify.findings import Kind
-from spark.verify_tasks import LocalTasks, verify_here
+from spark.verify_tasks import LocalRunner, verify_here
 
 STORES = ["mixed", "cleaned", "ext", "batchcq", "propcrc", "timer", "indexroll", "crashed"]
 LOG_END = 3929746  # of `mixed`
@@ -332,10 +332,10 @@ def test_bodies_that_hold_whole_records_are_no_records(tmp_path: Path) -> None:
 
     read_again = 0
     for split_bytes in range(130, 500, 37):
-        tasks = LocalTasks()
-        found = verify_here(tmp_path / "s", given, split_bytes=split_bytes, tasks=tasks)
+        runner = LocalRunner(split_bytes)
+        found = verify_here(tmp_path / "s", given, split_bytes=split_bytes, runner=runner)
         assert found == wanted
-        read_again += len(tasks.exact)
+        read_again += len(runner.exact)
     assert read_again  # some splits did begin inside a body
 
 
@@ -366,10 +366,10 @@ def test_a_split_with_more_stretches_than_are_sent_is_read_by_the_driver(
     assert Kind.STORE_TIME in {finding.kind for finding in wanted.findings}
     monkeypatch.setattr(verify_scan, "STRETCHES_MAX", 5)
 
-    tasks = LocalTasks()
+    runner = LocalRunner(4096)
 
-    assert verify_here(tmp_path / "s", given, split_bytes=4096, tasks=tasks) == wanted
-    assert tasks.exact
+    assert verify_here(tmp_path / "s", given, split_bytes=4096, runner=runner) == wanted
+    assert runner.exact
 
 
 # --- stores that somebody has open ---
@@ -402,7 +402,7 @@ def test_what_an_open_store_has_not_dispatched_yet_is_no_finding(tmp_path: Path)
 
 
 def test_what_is_added_while_it_runs_is_not_seen(tmp_path: Path) -> None:
-    class AddsMeanwhile(LocalTasks):
+    class AddsMeanwhile(LocalRunner):
         """A broker appends and dispatches between the parts of the verification."""
 
         def scan(self, *args, **options):
@@ -422,7 +422,8 @@ def test_what_is_added_while_it_runs_is_not_seen(tmp_path: Path) -> None:
         store.wait_dispatched()
         store.flush()
 
-        report = verify_here(tmp_path / "s", OWN, split_bytes=20_000, tasks=AddsMeanwhile())
+        runner = AddsMeanwhile(20_000)
+        report = verify_here(tmp_path / "s", OWN, split_bytes=20_000, runner=runner)
 
     assert report.findings == ()
     assert report.records == 300

@@ -10,8 +10,8 @@ from orbitmq.format import kernels
 from orbitmq.format.cq_unit import decode_units
 from orbitmq.format.filler import encode_filler
 from orbitmq.format.record import decode_record
+from orbitmq.log_read import Chunk
 from orbitmq.message import Property, SysFlag
-from orbitmq.store.dispatch import Chunk
 from orbitmq.testing.builders import make_request, mixed_requests, transaction_request, unique_key
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.testing.fake_disk import FaultyDisk

@@ -411,6 +411,6 @@ def test_a_store_closed_in_order_says_so_to_the_job(config):
     with opened(config) as store:
         store.append_many(orders(0, 6))
         end = store.max_log_offset
-    shown = Handover(config.root).shown()
+    shown = Handover(config.root).readable_offset()
     assert shown is not None
     assert (shown.closed, shown.log_offset) == (True, end)

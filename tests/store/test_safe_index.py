@@ -150,7 +150,7 @@ def test_after_a_crash_index_files_newer_than_the_checkpoint_are_removed_and_com
 
 @pytest.mark.feature("F47")
 @pytest.mark.parametrize(("line", "safe"), [("messageIndexSafe = true", True), ("", False)])
-def test_a_safe_index_is_made_again_from_where_the_checkpoint_vouches_for_it(
+def test_a_safe_index_is_made_again_from_where_the_checkpoint_ends(
     killed: tuple[Path, list[str]], tmp_path: Path, line: str, safe: bool
 ) -> None:
     root, known = killed

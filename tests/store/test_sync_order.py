@@ -95,7 +95,7 @@ def test_a_store_that_cannot_sync_its_log_at_the_end_stays_marked_as_open(tmp_pa
         case.store.close()
 
     assert (case.root / "abort").exists()
-    assert steps(case, "rename") == []  # and no snapshot vouches for what may be lost
+    assert steps(case, "rename") == []  # and no snapshot covers what may be lost
 
 
 def test_a_new_checkpoint_has_its_name_before_anything_relies_on_it(tmp_path):

@@ -46,7 +46,7 @@ _CRC_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ReadableOffset:
     """How far the log may be read, as the store says."""
 
     epoch: int
@@ -60,7 +60,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class DispatchedOffset:
     """How far queues and index are, as the job says. `index_name` is empty while there is no file."""
 
     epoch: int
@@ -73,16 +73,16 @@ class Done:
         return _signed(DONE.pack(DONE_MAGIC, *values, 0, 0))
 
 
-def decode_shown(data: bytes) -> Shown:
+def decode_readable_offset(data: bytes) -> ReadableOffset:
     """Return what a store told; FormatError if it was not read whole."""
     _check(data, SHOWN_BYTES, SHOWN_MAGIC)
     _, epoch, log_offset, told_ms, closed, _ = SHOWN.unpack(data)
     if log_offset < 0:
         raise FormatError(f"log offset {log_offset}", 16)
-    return Shown(epoch, log_offset, told_ms, bool(closed))
+    return ReadableOffset(epoch, log_offset, told_ms, bool(closed))
 
 
-def decode_done(data: bytes) -> Done:
+def decode_dispatched_offset(data: bytes) -> DispatchedOffset:
     """Return what a job told; FormatError if that is none of it."""
     _check(data, DONE_BYTES, DONE_MAGIC)
     _, epoch, log_offset, raw_name, raw_header, _, _ = DONE.unpack(data)
@@ -90,7 +90,7 @@ def decode_done(data: bytes) -> Done:
     if log_offset < 0 or (name and not is_index_file_name(name)):
         raise FormatError(f"log offset {log_offset}, index file {name!r}", 16)
     header = decode_header(raw_header) if name else IndexHeader()
-    return Done(epoch, log_offset, name, header)
+    return DispatchedOffset(epoch, log_offset, name, header)
 
 
 def _signed(unsigned: bytes) -> bytes:

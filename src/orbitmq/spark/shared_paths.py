@@ -14,7 +14,7 @@ from typing import Final
 
 from pyspark import TaskContext
 
-from orbitmq.errors import StoreError, StoreIOError, io_error
+from orbitmq.errors import StoreError, StoreIOError
 
 SAME_PATH: Final = (
     "The store must lie at the same path on all machines; or read it through the brokers"
@@ -40,15 +40,16 @@ def absolute_settings(settings: Mapping[str, str] | None) -> dict[str, str]:
     return given
 
 
-def open_error(path: str, operation: str, cause: OSError) -> StoreError:
+def unseen_error(path: str, error: StoreIOError) -> StoreError:
     """Return the error for a file that cannot be opened; in a task, whether this machine is the reason."""
-    if cause.errno not in _GONE or TaskContext.get() is None:
-        return io_error(path, operation, cause)
+    if error.errno not in _GONE or TaskContext.get() is None:
+        return error
     directory = os.path.dirname(path)  # noqa: PTH120  (a text stays one)
     if not os.path.isdir(directory):  # noqa: PTH112
         return _unseen(directory)
     step = "It was deleted since the job began, or another directory lies there on that machine."
-    return StoreIOError(path, f"{operation} on {platform.node()}", cause, step)
+    cause = OSError(error.errno, os.strerror(error.errno))
+    return StoreIOError(path, f"{error.operation} on {platform.node()}", cause, step)
 
 
 def require_seen(directory: str | Path) -> None:

@@ -22,10 +22,11 @@ import numpy.typing as npt
 from orbitmq.errors import FormatError
 from orbitmq.files.disk import Disk
 from orbitmq.format.batch_unit import BatchUnit
-from orbitmq.format.columns import Bytes, Mark, PackedUnits, Rows
+from orbitmq.format.columns import Mark, PackedUnits
 from orbitmq.format.cq_unit import UNIT_DTYPE
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
+from orbitmq.log_read import Chunk
 from orbitmq.message import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, Property, QueueType
 from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.queues.batch_queue import BatchQueues
@@ -33,27 +34,18 @@ from orbitmq.store.queues.consume_queue import ConsumeQueues, Replace
 from orbitmq.store.queues.cq_ext import ExtQueues
 from orbitmq.store.queues.names import BATCH, SIMPLE
 from orbitmq.store.queues.trim import delete_topic
-from orbitmq.store.verify.adopt_batch_queues import BatchVerifier
 from orbitmq.store.verify.adopt_index import IndexVerifier, IndexVerifyReport
-from orbitmq.store.verify.adopt_queues import QueueDifference, QueueVerifier, QueueVerifyReport
+from orbitmq.store.verify.adopt_queues import (
+    BatchVerifier,
+    QueueDifference,
+    QueueVerifier,
+    QueueVerifyReport,
+)
 
 log = logging.getLogger(__name__)
 
 _SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 _NEW_ROWS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Records of one segment: `rows` were scanned from `buffer` and count positions in it.
-
-    `items` are the index items of all rows, where somebody made them ahead (recovery, in its threads).
-    """
-
-    buffer: Bytes
-    rows: Rows
-    items: npt.NDArray[np.void] | None = None
-
 
 QueueNumbers = npt.NDArray[np.int32]
 Extra = Callable[[Chunk], None]
@@ -242,25 +234,16 @@ class Dispatcher:
     def _dispatch_to_many(self, chunk: Chunk, row: int) -> list[int]:
         """Add the units of a light message queue record; return the numbers of the queues."""
         record = chunk.rows[row]
-        topic = _topic(chunk, row).decode("utf-8", "replace")
-        if topic == SCHEDULE_TOPIC or topic.startswith((RETRY_PREFIX, _SYSTEM_TOPIC_PREFIX)):
-            return []
-        start = int(record["properties_at"])
-        raw = chunk.buffer[start : start + int(record["properties_length"])].tobytes()
-        names = (find_property(raw, Property.MULTI_DISPATCH) or "").split(",")
-        offsets = (find_property(raw, Property.MULTI_QUEUE_OFFSET) or "").split(",")
-        if len(names) != len(offsets) or not all(text.isdecimal() for text in offsets):
+        queues = light_queues(chunk, row)
+        if queues is None:
             log.error("record at %d: names and offsets of its queues differ", record["log_offset"])
             return []
         filled: list[int] = []
-        for name, offset in zip(names, offsets, strict=True):
-            if "/" in name:
-                continue
-            queue_id = 0 if name.startswith(LMQ_PREFIX) else int(record["queue_id"])
-            number = self._add_queue(name.encode(), queue_id)
+        for topic, queue_id, offset in queues:
+            number = self._add_queue(topic, queue_id)
             if self._names.kind(number) == SIMPLE:
                 place = int(record["log_offset"]), int(record["size"]), int(record["tag_hash"])
-                self.queues.put_unit(number, int(offset), *place)
+                self.queues.put_unit(number, offset, *place)
                 filled.append(number)
         return filled
 
@@ -331,6 +314,28 @@ class Dispatcher:
                 adoption.batch_queues.finish(adoption.log_min),
                 adoption.index.finish() if adoption.index is not None else IndexVerifyReport(),
             )
+
+
+def light_queues(chunk: Chunk, row: int) -> list[tuple[bytes, int, int]] | None:
+    """Return (topic, queue id, queue offset) for each light message queue that a record is in.
+
+    None: the record names them, but does not say where it is in each.
+    """
+    topic = _topic(chunk, row).decode("utf-8", "replace")
+    if topic == SCHEDULE_TOPIC or topic.startswith((RETRY_PREFIX, _SYSTEM_TOPIC_PREFIX)):
+        return []
+    start = int(chunk.rows["properties_at"][row])
+    raw = chunk.buffer[start : start + int(chunk.rows["properties_length"][row])].tobytes()
+    names = (find_property(raw, Property.MULTI_DISPATCH) or "").split(",")
+    offsets = (find_property(raw, Property.MULTI_QUEUE_OFFSET) or "").split(",")
+    if len(names) != len(offsets) or not all(text.isdecimal() for text in offsets):
+        return None
+    own_id = int(chunk.rows["queue_id"][row])
+    return [
+        (name.encode(), 0 if name.startswith(LMQ_PREFIX) else own_id, int(offset))
+        for name, offset in zip(names, offsets, strict=True)
+        if "/" not in name
+    ]
 
 
 def _topic(chunk: Chunk, row: int) -> bytes:

@@ -5,17 +5,19 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import StoreError
-from orbitmq.format.columns import ScanOptions, ScanResult, Stop
+from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.dispatch import Chunk, Dispatcher, QueueNumbers
+from orbitmq.log_read import BadPlace, ReadState, Segment, Skip, chunks
+from orbitmq.store.dispatch import Dispatcher, QueueNumbers
 from orbitmq.store.listeners import tell
-from orbitmq.store.log.log_reader import LogRange, LogReader
+from orbitmq.store.log.log_reader import LogReader
 from orbitmq.units import SECOND_MS, MiB
 
 log = logging.getLogger(__name__)
@@ -32,6 +34,19 @@ RETRIES: Final = 30
 
 OnDispatched = Callable[[QueueNumbers], None]
 """Told after each chunk which queues have grown; each number once, in rising order."""
+
+
+_LIVE: Final = Path("commitlog")  # a segment of the running log
+
+
+def _log_bad(place: BadPlace) -> None:
+    """Tell of bytes that are no record.
+
+    Recovery repairs such places before a store is opened, so this means that the file was damaged
+    under a running store.
+    """
+    behind = place.log_offset + place.length
+    log.error("log offset %d: %s; dispatch goes on at %d", place.log_offset, place.reason, behind)
 
 
 class DispatchService:
@@ -57,6 +72,8 @@ class DispatchService:
         self._chunk_bytes = chunk_bytes
         self._on_error = on_error
         self.on_dispatched: list[OnDispatched] = []
+        self._bad = Skip(_log_bad, growing=True)
+        self._stuck_at = -1  # where no record was found when this was last told
         self._records = 0  # dispatched since the start
         self._call_at: tuple[int, Callable[[], None]] | None = None
         self._running = threading.Lock()  # held by the one who dispatches
@@ -128,30 +145,37 @@ class DispatchService:
     # --- one step ---
 
     def _step(self, end: int) -> int | None:
-        """Dispatch one chunk; return its number of records, None if there is nothing to go on with."""
+        """Dispatch about one chunk; return its number of records, None if there is nothing to go on with."""
         start = max(self._offset, self._log.min_offset)
-        size = self._chunk_bytes
-        while True:
-            stretch = self._range(start, min(end, start + size))
-            if stretch is None:
-                return None
-            result = self._kernels.scan(
-                stretch.segment, stretch.start, stretch.end, stretch.base_offset, self._options
-            )
-            more = self._next_offset(stretch, result)
-            if more is not None:
-                break
-            if start + size >= end:
-                return None  # a record that is only half visible
-            size *= 2
-        filled: list[QueueNumbers] = []
-        if len(result.rows):
-            filled = self._dispatcher.apply(Chunk(stretch.segment, result.rows))
-        self._move_to(more)
-        if self.on_dispatched and filled:
-            self._tell(filled)
-        self._count(len(result.rows))
-        return len(result.rows)
+        for base, data, first, last in self._log.iter_ranges(start, end):
+            return self._dispatch(Segment(base, _LIVE, data), base + first, base + last)
+        return None
+
+    def _dispatch(self, segment: Segment, start: int, visible: int) -> int | None:
+        before, count, state = self._offset, 0, ReadState(start)
+        for chunk in chunks(
+            segment,
+            start,
+            start + self._chunk_bytes,
+            kernels=self._kernels,
+            options=self._options,
+            limit=visible,
+            bad=self._bad,
+            state=state,
+        ):
+            filled = self._dispatcher.apply(chunk)
+            self._move_to(state.at)
+            if self.on_dispatched and filled:
+                self._tell(filled)
+            self._count(len(chunk.rows))
+            count += len(chunk.rows)
+        behind = state.next_offset(segment.end_offset)
+        if behind != self._offset:
+            self._move_to(behind)
+        if not state.is_whole and self._stuck_at != behind:
+            self._stuck_at = behind
+            log.error("log offset %d: no valid record, and none behind it yet", behind)
+        return count if self._offset != before else None
 
     def _count(self, records: int) -> None:
         self._records += records
@@ -164,40 +188,6 @@ class DispatchService:
         numbers = np.unique(np.concatenate(filled)).astype(np.int32, copy=False)
         if len(numbers):
             tell(self.on_dispatched, numbers)
-
-    def _range(self, start: int, end: int) -> LogRange | None:
-        for base_offset, segment, first, last in self._log.iter_ranges(start, end):
-            return LogRange(base_offset, segment, first, last)
-        return None
-
-    def _next_offset(self, stretch: LogRange, result: ScanResult) -> int | None:
-        """Return where to go on after a scan, None if the stretch was too short for one record."""
-        segment_end = stretch.base_offset + len(stretch.segment)
-        stopped_at = stretch.base_offset + result.stop_at
-        match result.stop:
-            case Stop.BLANK:
-                return segment_end
-            case Stop.BAD:
-                return self._skip_bad(stretch, result.stop_at)
-            case Stop.END if stretch.end == len(stretch.segment):
-                return segment_end
-        return stopped_at if len(result.rows) else None
-
-    def _skip_bad(self, stretch: LogRange, position: int) -> int | None:
-        """Return where the next record starts behind bytes that are none.
-
-        Recovery repairs such places before a store is opened, so this means that the file was damaged
-        under a running store.
-        """
-        at = stretch.base_offset + position
-        log.error("log offset %d: no valid record; dispatch looks for the next one", at)
-        found = self._kernels.find_record(
-            stretch.segment, position + 1, stretch.end, stretch.base_offset
-        )
-        if found >= 0:
-            return stretch.base_offset + found
-        whole = stretch.end == len(stretch.segment)
-        return stretch.base_offset + len(stretch.segment) if whole else None
 
     def _move_to(self, offset: int) -> None:
         with self._progress:

@@ -33,7 +33,7 @@ def open_parts(deps: Dependencies) -> StoreParts:
 def _open_live(deps: Dependencies, lock: StoreLock, handover: Handover) -> StoreParts:
     with closed_on_error(FileCache(deps.disk)) as files:
         opening = Opening(deps, lock, files)
-        if handover.terms() is None:
+        if handover.settings() is None:
             return opening.run()
         # A job may be at work: wait for its batch, then take its work over.
         with handover.writing():

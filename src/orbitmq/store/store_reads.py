@@ -12,9 +12,8 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX, KeyQuery
 from orbitmq.store.log.log_reader import store_ms_of
 from orbitmq.store.queues.batch_queue import BatchQueues
-from orbitmq.store.queues.batch_time_search import batch_offset_by_time
 from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.time_search import offset_by_time
+from orbitmq.store.queues.time_search import batch_offset_by_time, offset_by_time
 from orbitmq.store.reads.read import TOTAL_BYTES_MAX, GetResult, QueueReader, ReadLimits
 from orbitmq.store.reads.record_finder import RecordFinder, record_shaped
 from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter

@@ -25,11 +25,11 @@ from pyspark import TaskContext
 from orbitmq.spark.start import daemon
 
 STAGES = {
-    "scan": ("orbitmq.spark.jobs.rebuild.scan", "Scan", "__call__"),
+    "scan": ("orbitmq.spark.jobs.rebuild.parts", "Scan", "__call__"),
     "build": ("orbitmq.spark.jobs.rebuild.build", "Build", "__call__"),
-    "index": ("orbitmq.spark.jobs.verify.index", "", "look_at_index_file"),
+    "index": ("orbitmq.store.verify.index_chains", "", "check_index_file"),
     "log": ("orbitmq.spark.jobs.verify.scan", "", "scan_split"),
-    "queues": ("orbitmq.spark.jobs.verify.queues", "", "compare_queues"),
+    "queues": ("orbitmq.spark.jobs.verify.runner", "", "compare_queues"),
     "tail": ("orbitmq.spark.jobs.dispatch.source", "TailReader", "read"),
 }
 WAIT_SECONDS = 200.0

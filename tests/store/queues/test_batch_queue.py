@@ -6,7 +6,7 @@ import pytest
 
 from orbitmq.format.batch_unit import UNIT_BYTES, BatchUnit
 from orbitmq.message import Boundary, GetStatus, Property, QueueType, SysFlag
-from orbitmq.store.queues.batch_time_search import batch_offset_by_time
+from orbitmq.store.queues.time_search import batch_offset_by_time
 from orbitmq.store.snapshot import capture, encode_capture
 from orbitmq.testing.builders import make_request
 from queue_world import LogBuilder, World, make_world, small_layout, verify_all

@@ -6,7 +6,7 @@ import pytest
 
 from orbitmq.format.cq_ext_unit import ADDRESS_MAX, END_MARK, ext_address
 from orbitmq.format.cq_unit import decode_units
-from orbitmq.store.dispatch import Chunk
+from orbitmq.log_read import Chunk
 from orbitmq.store.queues.cq_ext import trim_ext
 from orbitmq.store.queues.trim import delete_before
 from orbitmq.store.reads.tag_filter import TagFilter

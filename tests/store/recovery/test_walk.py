@@ -15,9 +15,8 @@ from orbitmq.files.layout import guess_layout
 from orbitmq.format.columns import Mark
 from orbitmq.format.kernels import compiled, plain
 from orbitmq.format.record import STORE_MS_AT, decode_blank, decode_record
+from orbitmq.log_read import Chunk, LogView, open_log
 from orbitmq.message import SysFlag
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.log_view import LogView, open_log
 from orbitmq.store.recovery.lost_records import PADDING_TOPIC, LostRecord
 from orbitmq.store.recovery.plan import Plan, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.walk import WalkResult, plan_recovery, walk

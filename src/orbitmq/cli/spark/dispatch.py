@@ -49,9 +49,9 @@ def dispatch(
     """
     from orbitmq.spark.jobs.dispatch.job import BATCH_BYTES, DispatchJob, DispatchOptions
     from orbitmq.store.spark_dispatch.handover import Handover
-    from orbitmq.store.spark_dispatch.writer import read_terms
+    from orbitmq.store.spark_dispatch.writer import read_settings
 
-    read_terms(Handover(root))  # before Spark starts, which takes seconds
+    read_settings(Handover(root))  # before Spark starts, which takes seconds
     options = DispatchOptions(
         once=once, batch_bytes=batch_bytes or BATCH_BYTES, checkpoint=checkpoint
     )

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from orbitmq.errors import CorruptRecordError
+from orbitmq.log_read import BadPlace
 from orbitmq.spark.source.options import BadRecords
-from orbitmq.spark.source.split_reader import BadPlace
 
 logger = logging.getLogger(__name__)
 

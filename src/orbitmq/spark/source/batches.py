@@ -8,7 +8,7 @@ stand where a damaged record was, are no rows (`RowSelection`).
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from orbitmq.errors import ConfigError, FormatError
 from orbitmq.format.columns import Ints, Rows
 from orbitmq.format.compression import decompress
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import BadPlace, OnBad, Segment
 from orbitmq.message import SysFlag
 from orbitmq.spark.source.bad_places import describe
 from orbitmq.spark.source.key_rows import key_rows
@@ -32,8 +33,6 @@ from orbitmq.spark.source.row_columns import (
     number_array,
 )
 from orbitmq.spark.source.schemas import ALL_COLUMNS, KEY, MESSAGE_COLUMNS
-from orbitmq.spark.source.segment import Segment
-from orbitmq.spark.source.split_reader import BadPlace, LogChunk, OnBad
 from orbitmq.units import MiB
 
 BATCH_BYTES: Final = 8 * MiB
@@ -41,6 +40,13 @@ INFLATED_BYTES_MAX: Final = 64 * MiB
 """A compressed body that is longer than this counts as a bad record: a few KiB can unpack to any length."""
 _SIZE_MAX: Final = 2**31 - 1
 _COMPRESSED: Final = SysFlag.COMPRESSED.value
+
+
+class LogChunk(NamedTuple):
+    """Rows of consecutive good records; positions count in `segment.data`."""
+
+    segment: Segment
+    rows: Rows
 
 
 @dataclass(frozen=True, slots=True)

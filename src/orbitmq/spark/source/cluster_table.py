@@ -18,12 +18,12 @@ from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from orbitmq.errors import NoRouteError, ResponseError
+from orbitmq.log_read import SPLIT_BYTES
 from orbitmq.spark.source.batches import Columns
 from orbitmq.spark.source.cluster_query import find_messages, joined, queue_range
 from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
 from orbitmq.spark.source.pushdown import narrowed, pushed
-from orbitmq.spark.source.splits import SPLIT_BYTES
 from orbitmq.spark.streams.cluster import ClusterView, is_pattern
 from orbitmq.spark.streams.offsets import QueueRange
 from orbitmq.spark.streams.pull import read_ranges

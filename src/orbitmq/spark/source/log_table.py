@@ -16,33 +16,47 @@ from pyspark.sql.types import StructType
 from orbitmq.errors import NotAStoreError
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled
-from orbitmq.spark.source.bad_places import NEXT_STEP, BadPlaces
-from orbitmq.spark.source.batches import Columns, error_batch, iter_batches, other_bytes, pieces
-from orbitmq.spark.source.lookup.places import Places
-from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
-from orbitmq.spark.source.options import BadRecords, ReadOptions
-from orbitmq.spark.source.pushdown import Predicate, narrowed, pushed
-from orbitmq.spark.source.segment import open_segment
-from orbitmq.spark.source.selection import RowSelection
-from orbitmq.spark.source.split_reader import BACK_BYTES, BadPlace, LogChunk, OnBad, read_split
-from orbitmq.spark.source.splits import (
+from orbitmq.log_read import (
+    BACK_BYTES,
     SPLIT_BYTES,
+    BadPlace,
     Gap,
     LogPlan,
+    OnBad,
     Split,
     cut,
     plan_log,
-    usual_split_bytes,
+    read_split,
+    rows_at,
 )
-from orbitmq.units import KiB
+from orbitmq.spark.source.bad_places import NEXT_STEP, BadPlaces
+from orbitmq.spark.source.batches import (
+    Columns,
+    LogChunk,
+    error_batch,
+    iter_batches,
+    other_bytes,
+    pieces,
+)
+from orbitmq.spark.source.lookup import lookup
+from orbitmq.spark.source.lookup.scan_ranges import ScanRanges
+from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
+from orbitmq.spark.source.options import BadRecords, ReadOptions
+from orbitmq.spark.source.pushdown import Predicate, narrowed, pushed
+from orbitmq.spark.source.segment import open_split
+from orbitmq.spark.source.selection import RowSelection
+from orbitmq.units import KiB, MiB
 
 logger = logging.getLogger(__name__)
 
+SPLIT_BYTES_MAX: Final = 256 * MiB
+SPLITS_MIN: Final = 32
+"""A log is cut into so many before they become longer: enough to share among the cores of a machine."""
 PLACE_BYTES: Final = 64 * KiB
 """What reading a single record is taken to cost, in bytes of a scan."""
 HEADER_BYTES_MAX: Final = 128 * KiB
 """What a record may have beside its body: fields, topic and properties."""
-_SINGLE: Final = ScanOptions(check_offset=True, max_rows=1)
+_SINGLE: Final = ScanOptions(check_offset=True)
 _MISSING: Final = "there is no file, or no bytes, for this stretch of the log"
 
 
@@ -76,12 +90,12 @@ class LogTable:
         settings = options.settings
         plan = plan_log(options.store_path, settings)
         gaps = _gaps(plan, options)
-        places = _places(plan, options)
-        if places is None:
+        ranges = _scan_ranges(plan, options)
+        if ranges is None:
             tasks = [LogTask(splits=(split,)) for split in _splits(plan, options)]
         else:
-            tasks = _place_tasks(plan, places, options.split_bytes or SPLIT_BYTES)
-            _note_lookup(places, options)
+            tasks = _range_tasks(plan, ranges, options.split_bytes or SPLIT_BYTES)
+            _note_lookup(ranges, options)
         if gaps:
             tasks.append(LogTask(gaps=tuple(gaps)))
         back_bytes = _back_bytes(settings)
@@ -130,19 +144,28 @@ def _splits(plan: LogPlan, options: ReadOptions) -> list[Split]:
     return cut(plan, options.split_bytes or usual_split_bytes(plan, start, end), start, end)
 
 
-def _places(plan: LogPlan, options: ReadOptions) -> Places | None:
-    from orbitmq.spark.source.lookup import lookup
+def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None = None) -> int:
+    """Return a split's length for a read of [start, end).
 
-    return lookup.places(plan, options)
+    Spark itself takes tens of milliseconds of processor time for each task; reading the headers of 64 MiB
+    takes about 20. So a long log has longer splits.
+    """
+    first = plan.start if start is None else max(start, plan.start)
+    last = plan.end if end is None else min(end, plan.end)
+    return min(max((last - first) // SPLITS_MIN, SPLIT_BYTES), SPLIT_BYTES_MAX)
 
 
-def _place_tasks(plan: LogPlan, places: Places, split_bytes: int) -> list[LogTask]:
+def _scan_ranges(plan: LogPlan, options: ReadOptions) -> ScanRanges | None:
+    return lookup.scan_ranges(plan, options)
+
+
+def _range_tasks(plan: LogPlan, ranges: ScanRanges, split_bytes: int) -> list[LogTask]:
     """Put stretches and single records together into tasks of about `split_bytes` of work."""
     tasks: list[LogTask] = []
     splits: list[Split] = []
     singles: list[Split] = []
     work = 0
-    for is_single, split in _place_splits(plan, places, split_bytes):
+    for is_single, split in _range_splits(plan, ranges, split_bytes):
         (singles if is_single else splits).append(split)
         work += PLACE_BYTES if is_single else split.end - split.start + BACK_BYTES
         if work >= split_bytes:
@@ -153,19 +176,21 @@ def _place_tasks(plan: LogPlan, places: Places, split_bytes: int) -> list[LogTas
     return tasks
 
 
-def _place_splits(plan: LogPlan, places: Places, split_bytes: int) -> Iterator[tuple[bool, Split]]:
-    for start, end in places.ranges:
+def _range_splits(
+    plan: LogPlan, ranges: ScanRanges, split_bytes: int
+) -> Iterator[tuple[bool, Split]]:
+    for start, end in ranges.ranges:
         for split in cut(plan, split_bytes, start, end):
             yield False, split
-    for offset in places.single_offsets():
+    for offset in ranges.single_offsets():
         for split in cut(plan, split_bytes, offset, offset + 1):
             yield True, split
 
 
-def _note_lookup(places: Places, options: ReadOptions) -> None:
-    logger.info("looked up %s records, %s stretches", len(places.offsets), len(places.ranges))
+def _note_lookup(ranges: ScanRanges, options: ReadOptions) -> None:
+    logger.info("looked up %s records, %s stretches", len(ranges.offsets), len(ranges.ranges))
     if options.metrics_path:
-        write_metrics(options.metrics_path, ReadMetrics(lookup_bytes=places.read_bytes), "lookup")
+        write_metrics(options.metrics_path, ReadMetrics(lookup_bytes=ranges.read_bytes), "lookup")
 
 
 class _TaskRun:
@@ -206,9 +231,11 @@ class _TaskRun:
     def _chunks(self, task: LogTask) -> Iterator[LogChunk]:
         options = ScanOptions()  # Bodies are checked later, those of wanted records only.
         for split in task.splits:
-            yield from read_split(
-                split, self._kernels, options, self._on_bad, back_bytes=task.back_bytes
-            )
+            segment = open_split(split)
+            for chunk in read_split(
+                split, segment, self._kernels, options, self._on_bad, back_bytes=task.back_bytes
+            ):
+                yield LogChunk(segment, chunk.rows)
         for split in task.singles:
             yield from read_single(split, self._kernels, self._on_bad, task.back_bytes)
 
@@ -245,14 +272,11 @@ def read_single(
     split: Split, kernels: Kernels, on_bad: OnBad, back_bytes: int = BACK_BYTES
 ) -> Iterator[LogChunk]:
     """Yield the record that starts at `split.start`, if one does."""
-    segment = open_segment(split.path, split.base_offset)
-    position = split.start - split.base_offset
-    limit = min(split.limit - split.base_offset, len(segment.data))
-    found = kernels.scan(segment.data, position, limit, split.base_offset, _SINGLE)
-    if len(found.rows):
-        yield LogChunk(segment, found.rows)
-    else:
-        # Whether this is the middle of a record or a damaged one only its neighbours tell.
-        yield from read_split(
-            split, kernels, ScanOptions(), on_bad, back_bytes=back_bytes, segment=segment
-        )
+    segment = open_split(split)
+    rows = rows_at(segment, split.start, kernels=kernels, limit=split.limit, options=_SINGLE)
+    if len(rows):
+        yield LogChunk(segment, rows)
+        return
+    # Whether this is the middle of a record or a damaged one only its neighbours tell.
+    for chunk in read_split(split, segment, kernels, ScanOptions(), on_bad, back_bytes=back_bytes):
+        yield LogChunk(segment, chunk.rows)

@@ -4,7 +4,7 @@
 
 Columns: `schemas`. Options: `options`. A store directory is cut into splits of about `splitBytes`, one task
 each (`log_table`); look-ups by key, id, time and queue offset go through queue and index files (`lookup`); a
-cluster is read by pull requests (`cluster_table`), a stream in batches (`streams/source.py`).
+cluster is read by pull requests (`cluster_table`), a stream in batches (`orbitmq.spark.streams`).
 
 Filters are pushed down where `spark.sql.python.filterPushdown.enabled` is true (Spark's default is false).
 """
@@ -51,8 +51,6 @@ class OrbitmqSource(DataSource):
         return OrbitmqReader(_table(options, schema), pushdown=options.pushdown)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from orbitmq.spark.streams.source import stream_reader
-
         return stream_reader(ReadOptions.parse(self.options), schema)
 
 
@@ -77,6 +75,17 @@ def _table(options: ReadOptions, schema: StructType) -> Table:
     from orbitmq.spark.source.log_table import LogTable
 
     return LogTable(options, schema)
+
+
+def stream_reader(options: ReadOptions, schema: StructType) -> DataSourceStreamReader:
+    """Return the reader of a store directory or of a cluster. Opens nothing: it is also sent to tasks."""
+    if options.namesrv:
+        from orbitmq.spark.streams.topics import TopicStreamReader
+
+        return TopicStreamReader(options, schema)
+    from orbitmq.spark.streams.store import StoreStreamReader
+
+    return StoreStreamReader(options, schema)
 
 
 class OrbitmqReader(DataSourceReader):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -27,12 +28,11 @@ from orbitmq.errors import PipelineError, RemoteProtocolError, ResponseError, Wi
 from orbitmq.format.columns import Bytes, Rows, ScanOptions, Stop
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.record import BODY_AT
+from orbitmq.log_read import Segment
 from orbitmq.spark.source.bad_places import BadPlaces
-from orbitmq.spark.source.batches import Columns, error_batch, iter_batches
+from orbitmq.spark.source.batches import Columns, LogChunk, error_batch, iter_batches
 from orbitmq.spark.source.options import BadRecords, ReadOptions
-from orbitmq.spark.source.segment import Segment
 from orbitmq.spark.source.selection import RowSelection
-from orbitmq.spark.source.split_reader import LogChunk
 from orbitmq.spark.streams.cluster import RETRY_S
 from orbitmq.spark.streams.offsets import QueueRange
 from orbitmq.units import MiB
@@ -244,7 +244,7 @@ class _Rows:
         rows = self._of_range(asked, _scan(self._kernels, data))
         rows = self._wanted.select(self._kernels, data, rows)
         name = f"{asked.topic}@{asked.broker_name}:{asked.queue_id}"
-        chunk = LogChunk(Segment(name, 0, data), rows)
+        chunk = LogChunk(Segment(0, Path(name), data), rows)
         yield from iter_batches(chunk, self._columns, self._options, self._kernels, self._bad)
         if places := self._bad.take():
             yield error_batch(places, self._columns)

@@ -16,12 +16,11 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from orbitmq.errors import ConfigError, PipelineError, StoreIOError
+from orbitmq.log_read import SPLIT_BYTES, LogPlan, LogTail, Split, cut, missing
 from orbitmq.spark.source.options import BadRecords, ReadOptions
-from orbitmq.spark.source.splits import SPLIT_BYTES, LogPlan, Split, cut
+from orbitmq.spark.streams.limits import UNLIMITED, default_limit, limits
 from orbitmq.spark.streams.offsets import foreign_checkpoint
-from orbitmq.spark.streams.source import UNLIMITED, default_limit, limits
 from orbitmq.spark.streams.start import Start, StartKind
-from orbitmq.spark.streams.tail import LogTail, missing
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,6 +18,7 @@ from orbitmq.client.core.name_rules import require_group
 from orbitmq.errors import ConfigError, PipelineError
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.streams.cluster import RETRY_S, ClusterView, Span, View
+from orbitmq.spark.streams.limits import UNLIMITED, default_limit, limits
 from orbitmq.spark.streams.offsets import (
     INITIAL,
     Offsets,
@@ -29,7 +30,6 @@ from orbitmq.spark.streams.offsets import (
     take_rows,
     tasks,
 )
-from orbitmq.spark.streams.source import UNLIMITED, default_limit, limits
 from orbitmq.spark.streams.start import Start, StartKind
 from orbitmq.wire.bodies.message_queue import MessageQueue
 

@@ -1,20 +1,11 @@
 """What the read and dispatch side needs of a commit log."""
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from orbitmq.errors import FormatError
 from orbitmq.format.columns import Bytes
 from orbitmq.format.record import store_ms_at
-
-
-class LogRange(NamedTuple):
-    """A stretch of one segment: `segment[start:end]` are the bytes asked for."""
-
-    base_offset: int
-    segment: Bytes
-    start: int
-    end: int
 
 
 class LogReader(Protocol):
@@ -31,7 +22,7 @@ class LogReader(Protocol):
         """Return these bytes, None if they are not (or no longer) in the log."""
 
     def iter_ranges(self, start: int, end: int) -> Iterator[tuple[int, Bytes, int, int]]:
-        """Yield the parts of [start, end) that lie in each segment, as LogRange fields."""
+        """Yield the parts of [start, end) that lie in each segment: its base, its bytes, two positions."""
 
 
 def store_ms_of(log: LogReader, log_offset: int, size: int) -> int | None:

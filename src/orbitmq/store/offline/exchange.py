@@ -5,8 +5,8 @@ orbitmq.rebuild/                 new files; a rebuild that failed or died leaves
   exchange.json                    all of them are there and durable: the exchange has begun
 
 Each directory changes places with the old one in one step, so that at every moment there is an old one
-or a new one, whole. Old ones go to the quarantine. The checkpoint stops to vouch before the first step
-and vouches again after the last: whoever opens the store in between compares it with the log. An exchange
+or a new one, whole. Old ones go to the quarantine. The checkpoint is withdrawn before the first step
+and written again after the last: whoever opens the store in between compares it with the log. An exchange
 that a kill cut short is finished by the next rebuild.
 """
 
@@ -96,7 +96,7 @@ class WorkFiles:
         self._store = store
         self._disk = disk
         self._clock = clock
-        self._vouched_to = -1  # how far the checkpoint vouched before the exchange
+        self._checkpointed_to = -1  # how far the checkpoint reached before the exchange
 
     # --- the directory ---
 
@@ -164,7 +164,7 @@ class WorkFiles:
 
     def exchange(self) -> list[Path]:
         """Put the new files, which are durable, in place of the old ones; return where those went."""
-        self._distrust()
+        self._withdraw_checkpoint()
         names = {name: _inode(self.layout.root / name) for name in self.scope.names(self.target)}
         marker = {"group": f"rebuild-{self._clock.now_ms()}", "names": names}
         replace_file(self._disk, self._marker, json.dumps(marker).encode())
@@ -174,12 +174,12 @@ class WorkFiles:
     def _marker(self) -> Path:
         return self.layout.root / MARKER_NAME
 
-    def _distrust(self) -> None:
+    def _withdraw_checkpoint(self) -> None:
         checkpoint = CheckpointFile(self.target.checkpoint, self._disk)
         before = checkpoint.load()
         if before is not None:
             if before.extension is not None:
-                self._vouched_to = before.extension.dispatched_offset
+                self._checkpointed_to = before.extension.dispatched_offset
             checkpoint.update(extension=None)
             checkpoint.write()
 
@@ -220,20 +220,20 @@ class WorkFiles:
         quarantine = Quarantine(self.target.quarantine, root, self._disk, self._clock)
         return [quarantine.keep_path(path, group, CAUSE)]
 
-    # --- vouching ---
+    # --- the checkpoint ---
 
     def note_times(self, end_offset: int, last_store_ms: int) -> None:
         """Where only a part was made anew, leave a checkpoint that a store without ours may have.
 
-        What was vouched for up to the end of the log is on disk; the page said so in its extension alone.
+        What was checkpointed up to the end of the log is on disk; the page said so in its extension alone.
         """
-        if self._vouched_to == end_offset and last_store_ms > 0:
+        if self._checkpointed_to == end_offset and last_store_ms > 0:
             checkpoint = CheckpointFile(self.target.checkpoint, self._disk)
             checkpoint.load()
             checkpoint.update(physic_ms=last_store_ms, logics_ms=last_store_ms)
             checkpoint.write()
 
-    def vouch(
+    def write_checkpoint(
         self, dispatcher: Dispatcher, end_offset: int, last_store_ms: int, *, index_enabled: bool
     ) -> None:
         """Write snapshot and checkpoint, so that the next start trusts the new files."""

@@ -16,13 +16,22 @@ from orbitmq.errors import CorruptRecordError, FormatError, NotAStoreError
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import QueueKind, guess_layout
 from orbitmq.format import cq_unit
-from orbitmq.format.columns import Bytes, Mark, Rows, ScanOptions, Stop
+from orbitmq.format.columns import Bytes, Mark, Rows, ScanOptions
 from orbitmq.format.kernels import Kernels, compiled, plain
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.format.record import MAGIC_AT, MAGIC_V1, MAGIC_V2, Record, decode_record, store_ms_at
+from orbitmq.log_read import (
+    BadPlace,
+    Chunk,
+    Progress,
+    ReadState,
+    Segment,
+    Skip,
+    chunks,
+    find_record,
+    open_log,
+)
 from orbitmq.message import LMQ_PREFIX
-from orbitmq.store.recovery.log_view import SegmentView, open_log
-from orbitmq.store.recovery.replay import Progress
 from orbitmq.units import HOUR_MS
 
 OFFSET_MAX: Final = 2**63 - 1
@@ -55,15 +64,6 @@ class Found(NamedTuple):
     record: Record
 
 
-class BadPlace(NamedTuple):
-    """Bytes that hold no valid record although the log goes on behind them."""
-
-    path: Path
-    position: int
-    length: int
-    reason: str
-
-
 class OfflineStore:
     """Reads one store directory. Not thread-safe; what it maps is freed with it."""
 
@@ -84,7 +84,6 @@ class OfflineStore:
         self.bad_places: list[BadPlace] = []
         self._progress = progress
         self._rows_seen = 0
-        self._last_ms = 0
         with open_log(self.layout, self.disk, missing_allowed=True) as log:
             self.log = log
         for segment in (*log.missing, *log.short):
@@ -104,15 +103,16 @@ class OfflineStore:
                     record = decode_record(data, position)
                 except FormatError as error:
                     size = int.from_bytes(data[position : position + 4], "big")
-                    self._note_bad(BadPlace(segment.path, position, size, error.reason))
+                    at = segment.base_offset + position
+                    self._note_bad(BadPlace(segment.path, at, position, size, error.reason))
                     continue
                 yield Found(segment.base_offset + position, record)
 
-    def iter_rows(self, selection: Selection) -> Iterator[tuple[SegmentView, Rows]]:
+    def iter_rows(self, selection: Selection) -> Iterator[tuple[Segment, Rows]]:
         """Yield the selected rows, a bounded number at a time. Bodies are not checked."""
-        self._last_ms = 0
+        state = ReadState(0)
         for segment in self._segments_of(selection):
-            for rows in self._segment_rows(segment, selection.start, selection.end):
+            for rows in self._segment_rows(segment, selection.start, selection.end, state):
                 kept = rows[_matches(segment.data, rows, selection)]
                 if len(kept):
                     yield segment, kept
@@ -157,19 +157,10 @@ class OfflineStore:
     def _is_met(self, log_offset: int) -> bool:
         """Tell whether the chain of records, from the segment's start on, comes by this offset."""
         segment = self.log.at(log_offset)
-        data, base, end = segment.data, segment.base_offset, segment.data_end()
-        wanted, position = log_offset - base, 0
-        while 0 <= position < wanted:
-            found = self._kernels().scan(data, position, end, base, _SCAN)
-            self._rows_seen += len(found.rows)
-            if found.stop_at > wanted:
-                return bool((found.rows["log_offset"] == log_offset).any())
-            position = found.stop_at
-            if found.stop in (Stop.BLANK, Stop.END):
-                break
-            if found.stop is not Stop.FULL and position < wanted:
-                position = self._kernels().find_record(data, position + 1, end, base)
-        return position == wanted
+        state, silent = ReadState(segment.base_offset), Skip(stale=True)
+        for _ in self._chunks(segment, log_offset, state, silent):
+            pass
+        return state.at == log_offset
 
     def by_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> Found | None:
         """Return a message by its place in a queue; from the log alone if the queue does not help."""
@@ -250,7 +241,7 @@ class OfflineStore:
     def _kernels(self) -> Kernels:
         return plain() if self._rows_seen < _PLAIN_ROWS else compiled()
 
-    def _segments_of(self, selection: Selection) -> Iterator[SegmentView]:
+    def _segments_of(self, selection: Selection) -> Iterator[Segment]:
         """Yield the segments that can hold selected records.
 
         Store times follow the clock of the writer, which may have been set back: a segment is left out by
@@ -269,44 +260,42 @@ class OfflineStore:
                 continue
             yield segment
 
-    def _segment_rows(self, segment: SegmentView, start: int, end: int) -> Iterator[Rows]:
-        """Yield all rows of a segment from offset `start` on, until one lies behind `end`."""
-        data, base = segment.data, segment.base_offset
-        data_end = segment.data_end()
-        position = max(0, start - base)
-        if position:  # The start need not be that of a record.
-            position = self._kernels().find_record(data, position, data_end, base, check_crc=False)
-        while 0 <= position < min(data_end, end - base):
-            found = self._kernels().scan(data, position, data_end, base, _SCAN)
-            if len(found.rows):
-                self._rows_seen += len(found.rows)
-                self._last_ms = int(found.rows["store_ms"][-1])
-                yield found.rows
-            match found.stop:
-                case Stop.FULL:
-                    position = found.stop_at
-                    self._show_progress(base + position)
-                case Stop.BLANK | Stop.END:
-                    return
-                case _:
-                    position = self._position_behind(segment, found.stop_at, data_end)
+    def _segment_rows(
+        self, segment: Segment, start: int, end: int, state: ReadState
+    ) -> Iterator[Rows]:
+        """Yield all rows of a segment that start in [start, end)."""
+        state.at = segment.base_offset
+        if start > state.at:  # The start need not be that of a record.
+            written = segment.base_offset + segment.data_end()
+            found = find_record(segment, start, written, self._kernels(), check_crc=False)
+            if found is None:
+                return
+            state.at = found
+        for chunk in self._chunks(segment, end, state, Skip(self._note_bad, stale=True)):
+            self._show_progress(state.at)
+            yield chunk.rows
 
-    def _position_behind(self, segment: SegmentView, stop_at: int, data_end: int) -> int:
-        """Return where the log goes on in this segment behind a bad place; -1: it does not.
-
-        Records of an earlier life of the segment may lie behind the end of the log; they are older than
-        what was written last.
-        """
-        position = stop_at
-        while position >= 0:
-            position = self._kernels().find_record(
-                segment.data, position + 1, data_end, segment.base_offset
-            )
-            if position >= 0 and store_ms_at(segment.data, position) >= self._last_ms:
-                length = position - stop_at
-                self._note_bad(BadPlace(segment.path, stop_at, length, "no valid record"))
-                return position
-        return -1
+    def _chunks(self, segment: Segment, end: int, state: ReadState, bad: Skip) -> Iterator[Chunk]:
+        """Yield the records from `state.at` on; by other kernels as soon as those are worth it."""
+        written = segment.base_offset + segment.data_end()
+        while state.at < min(end, written):
+            kernels = self._kernels()
+            for chunk in chunks(
+                segment,
+                state.at,
+                end,
+                kernels=kernels,
+                options=_SCAN,
+                limit=written,
+                bad=bad,
+                state=state,
+            ):
+                self._rows_seen += len(chunk.rows)
+                yield chunk
+                if self._kernels() is not kernels:
+                    break
+            else:
+                return
 
     def _note_bad(self, place: BadPlace) -> None:
         self.bad_places.append(place)
@@ -321,7 +310,7 @@ def _unless_corrupt(read: Callable[[int], Found | None], log_offset: int) -> Fou
         return None
 
 
-def first_store_ms(segment: SegmentView) -> int | None:
+def first_store_ms(segment: Segment) -> int | None:
     """Return the store time of a segment's first record; None if it does not start with one."""
     if (
         len(segment.data) < MAGIC_AT + 4

@@ -2,7 +2,7 @@
 
 The new files are written beside the store, then take the place of the old ones (`exchange`). A crash at
 any moment leaves a store that recovers: before the exchange the old files are untouched; during it the
-checkpoint no longer vouches for them, so the next start compares them with the log.
+checkpoint no longer covers them, so the next start compares them with the log.
 
 Kept from the old queues: those of which no record is left in the log. Their numbering is nowhere else,
 and consumers count on it. Filter bitmaps of ext files cannot be made from the log; a filter lets
@@ -20,15 +20,14 @@ from orbitmq.files.disk import Disk
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.log_read import Progress, open_log
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.offline.exchange import WorkFiles
 from orbitmq.store.offline.tools import config_of, locked, make_dispatcher
 from orbitmq.store.recovery.adopt import with_items
-from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.recovery.plan import Repair, RepairKind, WalkOptions
-from orbitmq.store.recovery.replay import Progress
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, walk
 from orbitmq.store.verify.check import CheckReport, check_store
@@ -113,7 +112,7 @@ class _Rebuild:
             known = work.load_kept(dispatcher, work.keep_expired_queues())
             kept = work.exchange()
             if known:
-                work.vouch(
+                work.write_checkpoint(
                     dispatcher,
                     result.end_offset,
                     result.last_store_ms,

@@ -13,17 +13,16 @@ from orbitmq.clock import Clock, SystemClock
 from orbitmq.files.disk import Disk
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled
+from orbitmq.log_read import Progress, open_log
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.tools import config_of, locked
 from orbitmq.store.recovery.adopt import RecoveryReport
-from orbitmq.store.recovery.log_view import open_log
 from orbitmq.store.recovery.lost_records import FillStyle
 from orbitmq.store.recovery.mend import Mender
 from orbitmq.store.recovery.plan import Plan, WalkOptions
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.recovery.queue_units import FileUnits
-from orbitmq.store.recovery.replay import Progress
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import plan_recovery
 from orbitmq.store.store import MessageStore

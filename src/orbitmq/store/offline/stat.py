@@ -13,8 +13,8 @@ from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.checkpoint import decode as decode_checkpoint
 from orbitmq.format.index_file import HEADER_BYTES, IndexHeader, decode_header
 from orbitmq.format.segment_name import is_index_file_name
+from orbitmq.log_read import Segment
 from orbitmq.store.offline.reader import OfflineStore, Selection, first_store_ms
-from orbitmq.store.recovery.log_view import SegmentView
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def _log_end(store: OfflineStore) -> tuple[int, int | None]:
     return store.log.min_offset, None
 
 
-def _last_record(store: OfflineStore, segment: SegmentView) -> tuple[int, int] | None:
+def _last_record(store: OfflineStore, segment: Segment) -> tuple[int, int] | None:
     last = None
     selection = Selection(start=segment.base_offset, end=segment.end_offset)
     for _, rows in store.iter_rows(selection):
@@ -117,7 +117,7 @@ def _topics(store: OfflineStore) -> dict[str, TopicStat]:
 
 def _message_count(store: OfflineStore, kind: QueueKind, queue: QueueFiles) -> int:
     try:
-        reader = QueueReader(store, kind, queue)
+        reader = UnitFiles(store, kind, queue)
     except WrongFileError as error:
         store.say(str(error))
         return 0
@@ -130,7 +130,7 @@ def _message_count(store: OfflineStore, kind: QueueKind, queue: QueueFiles) -> i
     return batch_unit.decode_unit(reader.unit(reader.end - 1)).end_offset - start
 
 
-class QueueReader:
+class UnitFiles:
     """The units of one queue, by number, straight from its files. Numbers start with the first file."""
 
     def __init__(self, store: OfflineStore, kind: QueueKind, queue: QueueFiles) -> None:

@@ -18,6 +18,7 @@ from orbitmq.format.segment_name import parse_segment_name
 from orbitmq.store.queues.arrays import UNKNOWN
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.names import SIMPLE
+from orbitmq.store.queues.unit_files import stored_units
 
 _BLOCK_UNITS: Final = 512
 
@@ -158,6 +159,28 @@ def cut_files(queues: ConsumeQueues, number: int, first: int, end: int) -> None:
     # The last one first: after a crash in between, the files that are left still follow one another.
     size = queues.layout.cq_file_bytes
     queues.forget_files(queues.path(number, index * size) for index in reversed(later))
+
+
+def cut_behind_end(queues: ConsumeQueues, number: int, bases: list[int] | None = None) -> int:
+    """Cut what a queue's files hold behind its end; return how many units that were.
+
+    `bases` is where each file starts, for who has listed them already.
+    """
+    end = queues.next_offset(number) * UNIT_BYTES
+    file_bytes = queues.layout.cq_file_bytes
+    bases = list_bases(queues.directory(number)) if bases is None else bases
+    bases = [base for base in bases if base + file_bytes > end]
+    count = 0
+    for base in bases:
+        for _, units in stored_units(queues.path(number, base), max(0, end - base), file_bytes):
+            raw = np.frombuffer(units, np.uint8)
+            if raw.any():
+                count += int(raw.reshape(-1, UNIT_BYTES).any(axis=1).sum())
+    if count or any(base >= end for base in bases):
+        with queues.lock:
+            files_end = (max(bases) + file_bytes) // UNIT_BYTES
+            cut_files(queues, number, end // UNIT_BYTES, files_end)
+    return count
 
 
 def end_before(queues: ConsumeQueues, number: int, first: int) -> int:

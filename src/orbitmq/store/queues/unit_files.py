@@ -1,15 +1,26 @@
 """The files of all simple queues: where each unit lies, reading, writing and syncing them."""
 
+import errno
+import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from orbitmq.errors import StoreError
+import numpy as np
+import numpy.typing as npt
+
+from orbitmq.errors import StoreError, io_error
 from orbitmq.files.disk import is_missing
 from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.positioned import FileCache
-from orbitmq.format.cq_unit import UNIT_BYTES
+from orbitmq.format.cq_unit import UNIT_BYTES, UNIT_DTYPE
 from orbitmq.format.segment_name import segment_name
 from orbitmq.store.queues.names import QueueNames
+from orbitmq.units import MiB
+
+Units = npt.NDArray[np.void]
+
+_READ_BYTES: Final = 1 * MiB // UNIT_BYTES * UNIT_BYTES
 
 
 class UnitFiles:
@@ -83,3 +94,38 @@ class UnitFiles:
         for path in paths:
             self.files.remove(path, missing_ok=True)
             self._unsynced.discard(path)
+
+
+def stored_units(path: str, position: int, end: int) -> Iterator[tuple[int, Units]]:
+    """Yield (position, units) of a file, without reading its holes; nothing without a file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError as cause:
+        raise io_error(path, "open", cause) from cause
+    try:
+        while position < end:
+            position, data_end = _next_data(fd, position, end)
+            data = os.pread(fd, min(_READ_BYTES, data_end - position), position)
+            whole = len(data) // UNIT_BYTES
+            if not whole:
+                return
+            yield position, np.frombuffer(data, UNIT_DTYPE, whole)
+            position += whole * UNIT_BYTES
+    except OSError as cause:
+        raise io_error(path, "read", cause) from cause
+    finally:
+        os.close(fd)
+
+
+def _next_data(fd: int, position: int, end: int) -> tuple[int, int]:
+    """Return the next range of whole units that may hold data, an empty one if there is none."""
+    try:
+        data_at = os.lseek(fd, position, os.SEEK_DATA)
+        hole_at = os.lseek(fd, data_at, os.SEEK_HOLE)
+    except OSError as cause:
+        # A file system that cannot tell has to be read.
+        return (end, end) if cause.errno == errno.ENXIO else (position, end)
+    start = max(position, data_at // UNIT_BYTES * UNIT_BYTES)
+    return min(start, end), min(-(-hole_at // UNIT_BYTES) * UNIT_BYTES, end)

@@ -3,9 +3,7 @@
 Records are not decoded: the answer holds slices of the mapped log, in queue order.
 """
 
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from orbitmq.errors import FormatError
@@ -19,40 +17,16 @@ from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
 from orbitmq.store.reads.read_plain import FILLER_NAME, FILLER_TAIL_BYTES, PlainReader
-from orbitmq.store.reads.result import GetResult
+from orbitmq.store.reads.result import GetResult, ReadLimits
 from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter
-from orbitmq.units import KiB, MiB
+from orbitmq.units import MiB
 
-__all__ = ["GetResult", "QueueReader", "ReadLimits", "is_filler", "physical_memory"]
+__all__ = ["GetResult", "QueueReader", "ReadLimits", "is_filler"]
 
 TOTAL_BYTES_MAX: Final = 128 * MiB
 TOTAL_BYTES_LEAST: Final = 100
 
 _BLOCK_UNITS: Final = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadLimits:
-    """How much one read may return and look at."""
-
-    memory_bytes: int = 0  # physical memory; 0: ask the machine
-    in_memory_ratio: int = 40  # accessMessageInMemoryMaxRatio, per cent
-    bytes_in_memory: int = 256 * KiB  # maxTransferBytesOnMessageInMemory
-    count_in_memory: int = 32  # maxTransferCountOnMessageInMemory
-    bytes_on_disk: int = 64 * KiB  # maxTransferBytesOnMessageInDisk
-    count_on_disk: int = 8  # maxTransferCountOnMessageInDisk
-    filter_bytes: int = 16_000  # maxFilterMessageSize
-    files_per_read: int = 1  # travelCqFileNumWhenGetMessage
-
-    @property
-    def recent_bytes(self) -> int:
-        """So much of the log's end is taken to be in the page cache."""
-        return (self.memory_bytes or physical_memory()) * self.in_memory_ratio // 100
-
-
-def physical_memory() -> int:
-    """Return how many bytes of memory the machine has."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class _Unit(NamedTuple):

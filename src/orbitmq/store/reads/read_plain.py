@@ -4,17 +4,14 @@ The same answer as `read.QueueReader` gives by its long way, at a third of its c
 ordinary (padding, a removed segment, a filler, an ext unit, nothing found) is left to that way.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orbitmq.format.cq_ext_unit import ADDRESS_MAX
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, UNIT_BYTES
 from orbitmq.message import GetStatus, Property
-from orbitmq.store.reads.result import GetResult
-
-if TYPE_CHECKING:
-    from orbitmq.store.log.log_reader import LogReader
-    from orbitmq.store.queues.consume_queue import ConsumeQueues
-    from orbitmq.store.reads.read import ReadLimits
+from orbitmq.store.log.log_reader import LogReader
+from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.reads.result import GetResult, ReadLimits
 
 FILLER_NAME: Final = Property.FILLER.encode()
 FILLER_TAIL_BYTES: Final = 128  # a filler's properties are few and stand at the end of the record
@@ -27,7 +24,7 @@ class PlainReader:
     """Reads plain queues of one store. Any thread may call it."""
 
     def __init__(
-        self, queues: "ConsumeQueues", log: "LogReader", limits: "ReadLimits", recent_bytes: int
+        self, queues: ConsumeQueues, log: LogReader, limits: ReadLimits, recent_bytes: int
     ) -> None:
         self._queues, self._log, self._limits = queues, log, limits
         self._recent_bytes = recent_bytes

@@ -1,8 +1,34 @@
-"""What a read of a queue gives back."""
+"""What a read of a queue may look at, and what it gives back."""
 
+import os
 from dataclasses import dataclass, field
 
 from orbitmq.message import GetStatus
+from orbitmq.units import KiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLimits:
+    """How much one read may return and look at."""
+
+    memory_bytes: int = 0  # physical memory; 0: ask the machine
+    in_memory_ratio: int = 40  # accessMessageInMemoryMaxRatio, per cent
+    bytes_in_memory: int = 256 * KiB  # maxTransferBytesOnMessageInMemory
+    count_in_memory: int = 32  # maxTransferCountOnMessageInMemory
+    bytes_on_disk: int = 64 * KiB  # maxTransferBytesOnMessageInDisk
+    count_on_disk: int = 8  # maxTransferCountOnMessageInDisk
+    filter_bytes: int = 16_000  # maxFilterMessageSize
+    files_per_read: int = 1  # travelCqFileNumWhenGetMessage
+
+    @property
+    def recent_bytes(self) -> int:
+        """So much of the log's end is taken to be in the page cache."""
+        return (self.memory_bytes or physical_memory()) * self.in_memory_ratio // 100
+
+
+def physical_memory() -> int:
+    """Return how many bytes of memory the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True)

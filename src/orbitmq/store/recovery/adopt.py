@@ -22,23 +22,20 @@ from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.snapshot import NO_EXT, QueueKind, Snapshot
-from orbitmq.store.dispatch import AdoptionReport, Chunk, Dispatcher
+from orbitmq.log_read import Chunk, LogView, Prepare, Progress, open_log
+from orbitmq.store.dispatch import AdoptionReport, Dispatcher
 from orbitmq.store.index.load import keep_full_files, load_index_states
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.load import check_states, load_states
 from orbitmq.store.queues.trim import correct_min
-from orbitmq.store.recovery.bad_place import is_zero
-from orbitmq.store.recovery.log_view import LogView, open_log
 from orbitmq.store.recovery.lost_records import FillStyle
 from orbitmq.store.recovery.mend import Mender
 from orbitmq.store.recovery.plan import Note, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.recovery.queue_counts import Queue
 from orbitmq.store.recovery.queue_units import FileUnits
-from orbitmq.store.recovery.replay import Prepare, Progress
 from orbitmq.store.recovery.stale_units import cut_stale_units
-from orbitmq.store.recovery.store_times import last_store_ms_before, store_ms_at_offset
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, walk
 from orbitmq.units import SECOND_MS, MiB
@@ -67,9 +64,7 @@ class RecoverOptions:
     progress: Progress | None = None
     missing_allowed: bool = False  # go on without segments that are missing in the middle
     trusted_only: bool = False  # NotTrustedError instead of adopting
-    index_safe: bool = (
-        False  # after a crash, make again what of the index no checkpoint vouches for
-    )
+    index_safe: bool = False  # after a crash, make again what of the index no checkpoint covers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +157,7 @@ class _Recovery:
             if self._options.trusted_only:
                 return self._report(WalkResult(0), start_offset=0, adopted=False)
             return self._without_log()
-        reason = self._distrust()
+        reason = self._load_snapshot()
         if reason is None:
             try:
                 return self._resume()
@@ -183,7 +178,7 @@ class _Recovery:
 
     # --- the snapshot ---
 
-    def _distrust(self) -> str | None:
+    def _load_snapshot(self) -> str | None:
         """Take queues and index from the snapshot; return why that is not possible, None if it was."""
         snapshot, extension = self._snapshot, self._checkpoint.extension
         if snapshot is None:
@@ -205,7 +200,7 @@ class _Recovery:
             dispatcher.index,
             snapshot.index_files,
             self._log.min_offset,
-            lambda offset: store_ms_at_offset(self._log, offset),
+            self._log.store_ms_at,
         ):
             return "index files are not those of the snapshot"
         return None
@@ -234,7 +229,7 @@ class _Recovery:
             return False
         segment = self._log.segments[number]
         position = log_offset - segment.base_offset
-        return is_zero(segment, position, position + 4096)
+        return segment.is_zero(position, position + 4096)
 
     def _scan_start(self, dispatched: int) -> int:
         """Return from where the log has to be read.
@@ -249,7 +244,7 @@ class _Recovery:
         for segment in self._log.segments:
             if segment.base_offset > dispatched:
                 break
-            first_ms = store_ms_at_offset(self._log, segment.base_offset)
+            first_ms = self._log.store_ms_at(segment.base_offset)
             if first_ms is not None and first_ms <= flushed_ms:
                 start = segment.base_offset
         return min(start, dispatched)
@@ -377,9 +372,8 @@ class _Recovery:
     ) -> RecoveryReport:
         last_store_ms = result.likely_ms
         if last_store_ms < 0:
-            last_store_ms = last_store_ms_before(
-                self._log, result.end_offset, self._checkpoint.physic_ms
-            )
+            physic_ms = self._checkpoint.physic_ms
+            last_store_ms = self._log.store_ms_before(result.end_offset, physic_ms)
         return RecoveryReport(
             start_offset=start_offset,
             end_offset=result.end_offset,

@@ -1,8 +1,8 @@
 """One place of the log that holds no valid record: what was there, and what to write in its stead.
 
 A record behind the place proves that the log goes on only if it names its own offset, passes its CRC,
-is not older than the last good records, and its queue had not come further already. Bytes of an earlier
-life of the segment fail one of these. A record that was torn itself proves nothing.
+is not older than the last good records, and its queue had not come further already. Stale bytes (of what
+the segment's blocks held before) fail one of these. A record that was torn itself proves nothing.
 
 What was lost is told by, in this order: the structure at the place itself (a flipped byte in a body
 leaves all lengths intact), the queue units that point into it, gaps in the queue offsets of the
@@ -17,8 +17,8 @@ from orbitmq.format.columns import Mark, Rows, ScanOptions
 from orbitmq.format.filler import filler_bytes_min
 from orbitmq.format.properties import find_property
 from orbitmq.format.record import BLANK, BLANK_BYTES, BLANK_MAGIC, encode_blank
+from orbitmq.log_read import LogStop, LogView, Segment, rows_at
 from orbitmq.message import Property, SysFlag
-from orbitmq.store.recovery.log_view import LogView, SegmentView
 from orbitmq.store.recovery.lost_records import (
     Arrangement,
     LostRecord,
@@ -27,7 +27,6 @@ from orbitmq.store.recovery.lost_records import (
 )
 from orbitmq.store.recovery.plan import Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.queue_counts import Queue, QueueCounts, first_offsets, next_record
-from orbitmq.store.recovery.replay import LogStop
 from orbitmq.store.recovery.torn_records import first_torn
 from orbitmq.units import MiB
 
@@ -44,7 +43,7 @@ _BLANK_MAGIC_BYTES: Final = BLANK.pack(0, BLANK_MAGIC)[4:]
 class _Place:
     """The bytes to replace, inside one segment. A closing place reaches to the segment's end."""
 
-    segment: SegmentView
+    segment: Segment
     start: int  # log offsets
     end: int
     closing: bool
@@ -52,7 +51,7 @@ class _Place:
     swallowed: tuple[LostRecord, ...] = ()  # good, but in the way: the place is too small to fill
 
 
-class BadPlaces:
+class RepairPlanner:
     """Examines the bad places of one log, in order. Not thread-safe."""
 
     def __init__(self, log: LogView, options: WalkOptions, counts: QueueCounts) -> None:
@@ -107,25 +106,20 @@ class BadPlaces:
         known = self._counts.next_offset(*_queue(segment, row))
         return known is None or int(row["queue_offset"][0]) >= known
 
-    def _row_at(self, log_offset: int) -> tuple[SegmentView, Rows]:
+    def _row_at(self, log_offset: int) -> tuple[Segment, Rows]:
         """Return the record at this offset as a table of one row, or of none."""
         return self._rows_at(log_offset, 1)
 
-    def _rows_at(self, log_offset: int, count: int) -> tuple[SegmentView, Rows]:
+    def _rows_at(self, log_offset: int, count: int) -> tuple[Segment, Rows]:
         """Return the records from this offset on, `count` of them at most."""
         segment = self._log.at(min(log_offset, self._log.max_offset - 1))
-        options = replace(self._options.scan, max_rows=count)
-        position = log_offset - segment.base_offset
-        found = self._options.kernels.scan(
-            segment.data, position, len(segment.data), segment.base_offset, options
-        )
-        if not len(found.rows):
+        kernels, options = self._options.kernels, self._options.scan
+        rows = rows_at(segment, log_offset, count, kernels=kernels, options=options)
+        if not len(rows):
             # Proved by its CRC, but not by what this store demands (a property CRC).
-            relaxed = ScanOptions(delay_ms=options.delay_ms, max_rows=count)
-            found = self._options.kernels.scan(
-                segment.data, position, len(segment.data), segment.base_offset, relaxed
-            )
-        return segment, found.rows
+            relaxed = ScanOptions(delay_ms=options.delay_ms)
+            rows = rows_at(segment, log_offset, count, kernels=kernels, options=relaxed)
+        return segment, rows
 
     def _store_ms(self, place: _Place, recent_ms: Sequence[int]) -> int:
         """Return a time for fillers that keeps the order of the log, if its neighbours allow one.
@@ -179,16 +173,16 @@ class BadPlaces:
         Only numbers that continue their queue are believed: the header has no checksum of its own.
         """
         segment, found = place.segment, list[LostRecord]()
-        options = ScanOptions(delay_ms=self._options.scan.delay_ms)
-        scanned = self._options.kernels.scan(
-            segment.data,
-            place.start - segment.base_offset,
-            place.end - segment.base_offset,
-            segment.base_offset,
-            options,
+        rows = rows_at(
+            segment,
+            place.start,
+            _size(place),
+            kernels=self._options.kernels,
+            limit=place.end,
+            options=ScanOptions(delay_ms=self._options.scan.delay_ms),
         )
-        for number in range(len(scanned.rows)):
-            lost = _lost_of_row(segment, scanned.rows[number : number + 1])
+        for number in range(len(rows)):
+            lost = _lost_of_row(segment, rows[number : number + 1])
             if not _is_topic(lost.topic) or not self._fits(place, lost, next_offsets):
                 break
             found.append(lost)
@@ -289,7 +283,7 @@ class BadPlaces:
         number = self._log.index_of(at)
         segment = self._log.segments[number]
         later = self._log.segments[number + 1 :]
-        junk = not is_zero(segment, junk_from - segment.base_offset)
+        junk = not segment.is_zero(junk_from - segment.base_offset)
         if not junk and not later:
             return None
         records = "nothing that follows is a valid record"
@@ -312,18 +306,12 @@ def _size(place: _Place) -> int:
     return place.end - place.start
 
 
-def is_zero(segment: SegmentView, position: int, end: int | None = None) -> bool:
-    """Tell whether all bytes of a segment from `position` on are zero."""
-    stop = min(segment.data_end(), len(segment.data) if end is None else end)
-    return not segment.data[position:stop].any()
-
-
-def _queue(segment: SegmentView, row: Rows) -> Queue:
+def _queue(segment: Segment, row: Rows) -> Queue:
     at, length = int(row["topic_at"][0]), int(row["topic_length"][0])
     return segment.data[at : at + length].tobytes(), int(row["queue_id"][0])
 
 
-def _lost_of_row(segment: SegmentView, row: Rows) -> LostRecord:
+def _lost_of_row(segment: Segment, row: Rows) -> LostRecord:
     topic, queue_id = _queue(segment, row)
     at, length = int(row["properties_at"][0]), int(row["properties_length"][0])
     raw = segment.data[at : at + length].tobytes()
@@ -349,7 +337,7 @@ def _is_topic(topic: bytes) -> bool:
     return bool(text) and text.isprintable() and "/" not in text
 
 
-def _find_blank(segment: SegmentView, position: int) -> int | None:
+def _find_blank(segment: Segment, position: int) -> int | None:
     """Return where the segment's blank record starts: one whose size leads exactly to the end."""
     raw = segment.data[position : segment.data_end()].tobytes()
     at = raw.find(_BLANK_MAGIC_BYTES, 4)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
-from orbitmq.store.recovery.log_view import LogView, SegmentView
+from orbitmq.log_read import LogView, Segment
 from orbitmq.store.recovery.plan import Repair
 from orbitmq.store.recovery.quarantine import Quarantine
 
@@ -51,7 +51,7 @@ class Mender:
             if directory.exists():
                 self._disk.sync_file_system(directory)
 
-    def _allocate(self, segment: SegmentView) -> None:
+    def _allocate(self, segment: Segment) -> None:
         fd = self._disk.open(segment.path, create=True)
         try:
             self._disk.allocate(segment.path, fd, len(segment.data))

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import Prepare, Progress
 from orbitmq.store.recovery.lost_records import FillStyle, LostRecord
 from orbitmq.store.recovery.queue_counts import Queue
-from orbitmq.store.recovery.replay import Prepare, Progress
 from orbitmq.store.recovery.torn_records import NOWHERE
 
 

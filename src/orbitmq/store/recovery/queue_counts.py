@@ -9,9 +9,7 @@ import numpy.typing as npt
 
 from orbitmq.format.columns import Bytes, Mark, Rows, ScanOptions
 from orbitmq.format.kernels import Kernels, QueueTable
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.log_view import LogView
-from orbitmq.store.recovery.replay import LogStop, ReplayState, replay
+from orbitmq.log_read import Chunk, LogStop, LogView, ReadState, find_record, replay
 
 Queue = tuple[bytes, int]
 """Topic and queue id."""
@@ -56,7 +54,7 @@ class QueueCounts:
 
         A number that does not continue its queue counts only when the next record of that queue goes
         on from it. No checksum covers a header: one wrong number must not make all that follow look
-        like bytes of an earlier life. (A topic that was deleted and made again does start over.)
+        like stale bytes. (A topic that was deleted and made again does start over.)
         """
         rows = chunk.rows[chunk.rows["marks"] & Mark.NO_UNIT == 0]
         if not len(rows):
@@ -146,7 +144,7 @@ def _all_chunks(log: LogView, start: int, kernels: Kernels) -> Iterator[Chunk]:
     options = replace(ScanOptions(), check_crc=True)
     at: int | None = start
     while at is not None and at < log.max_offset:
-        state = ReplayState(at)
+        state = ReadState(at)
         yield from replay(log, at, kernels=kernels, options=options, state=state)
         if state.stop is not LogStop.BAD:
             return
@@ -158,10 +156,8 @@ def next_record(log: LogView, start: int, kernels: Kernels) -> int | None:
     if not log.segments or start >= log.max_offset:
         return None
     for segment in log.segments[log.index_of(start) :]:
-        first = max(0, start - segment.base_offset)
-        found = kernels.find_record(
-            segment.data, first, segment.data_end(), segment.base_offset, check_crc=True
-        )
-        if found >= 0:
-            return segment.base_offset + found
+        first = max(segment.base_offset, start)
+        found = find_record(segment, first, segment.base_offset + segment.data_end(), kernels)
+        if found is not None:
+            return found
     return None

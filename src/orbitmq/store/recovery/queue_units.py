@@ -1,12 +1,8 @@
 """What queue files on disk say of lost records: units that point into a part of the log."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
-
-import numpy as np
-import numpy.typing as npt
 
 from orbitmq.errors import StoreError, WrongFileError
 from orbitmq.files.disk import Disk
@@ -14,14 +10,10 @@ from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.listing import QueueFiles, list_segments
 from orbitmq.format import batch_unit, cq_unit
 from orbitmq.store.recovery.lost_records import LostRecord
-from orbitmq.units import MiB
 
 UNITS_MAX: Final = 1_000_000
 """Of one queue in one place; more cannot be right."""
 
-_READ_BYTES: Final = 1 * MiB // cq_unit.UNIT_BYTES * cq_unit.UNIT_BYTES
-
-Units = npt.NDArray[np.void]
 _Decode = Callable[[bytes, int, int], LostRecord | None]
 
 
@@ -132,26 +124,3 @@ def _batch(raw: bytes, _: int, queue_id: int) -> LostRecord | None:
 
 def _ignore(problem: WrongFileError) -> None:
     """A damaged queue directory tells nothing; whoever checks the queues reports it."""
-
-
-def stored_units(path: str, position: int, end: int) -> Iterator[tuple[int, Units]]:
-    """Yield (position, units) of a simple queue's file, without reading its holes."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        while position < end:
-            try:
-                data_at = os.lseek(fd, position, os.SEEK_DATA)
-            except OSError:
-                return
-            position = max(position, data_at // cq_unit.UNIT_BYTES * cq_unit.UNIT_BYTES)
-            data = os.pread(fd, min(_READ_BYTES, end - position), position)
-            whole = len(data) // cq_unit.UNIT_BYTES
-            if position >= end or not whole:
-                return
-            yield position, np.frombuffer(data, cq_unit.UNIT_DTYPE, whole)
-            position += whole * cq_unit.UNIT_BYTES
-    finally:
-        os.close(fd)

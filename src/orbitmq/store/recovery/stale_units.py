@@ -2,12 +2,10 @@
 
 from orbitmq.errors import WrongFileError
 from orbitmq.files.layout import QueueKind
-from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.segment_name import segment_name
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.trim import cut_files, list_bases
-from orbitmq.store.recovery.queue_units import stored_units
+from orbitmq.store.queues.trim import cut_behind_end, list_bases
 
 
 def cut_stale_units(dispatcher: Dispatcher) -> int:
@@ -24,7 +22,7 @@ def cut_stale_units(dispatcher: Dispatcher) -> int:
     for number in batch_queues.numbers():
         batch_queues.cut_files(number, batch_queues.unit_range(number)[1])
     _remove_unknown(queues)
-    return sum(_cut_one(queues, number) for number in queues.numbers())
+    return sum(cut_behind_end(queues, number) for number in queues.numbers())
 
 
 def _remove_unknown(queues: ConsumeQueues) -> None:
@@ -40,18 +38,3 @@ def _remove_unknown(queues: ConsumeQueues) -> None:
 
 def _pass_over(_: WrongFileError) -> None:
     """What is no file of a queue is not ours to remove."""
-
-
-def _cut_one(queues: ConsumeQueues, number: int) -> int:
-    end = queues.next_offset(number) * UNIT_BYTES
-    file_bytes = queues.layout.cq_file_bytes
-    bases = [base for base in list_bases(queues.directory(number)) if base + file_bytes > end]
-    stale = 0
-    for base in bases:
-        for _, units in stored_units(queues.path(number, base), max(0, end - base), file_bytes):
-            stale += int((units["size"] != 0).sum())
-    if stale or any(base >= end for base in bases):
-        with queues.lock:
-            files_end = (max(bases) + file_bytes) // UNIT_BYTES
-            cut_files(queues, number, end // UNIT_BYTES, files_end)
-    return stale

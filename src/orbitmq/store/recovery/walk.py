@@ -17,12 +17,10 @@ from typing import Final
 import numpy as np
 
 from orbitmq.format.columns import Mark
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.bad_place import BadPlaces, is_zero
-from orbitmq.store.recovery.log_view import LogView
+from orbitmq.log_read import Chunk, LogStop, LogView, Progress, ReadState, replay
+from orbitmq.store.recovery.bad_place import RepairPlanner
 from orbitmq.store.recovery.plan import Note, Plan, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.queue_counts import Queue, QueueCounts
-from orbitmq.store.recovery.replay import LogStop, Progress, ReplayState, replay
 from orbitmq.store.recovery.torn_records import first_torn
 
 NOTES_MAX: Final = 1000
@@ -39,7 +37,7 @@ class SampledChunk(Chunk):
     record_count: int = 0
 
 
-Read = Callable[[int, ReplayState], Iterator[Chunk]]
+Read = Callable[[int, ReadState], Iterator[Chunk]]
 """Yields the good records from a log offset on, and keeps the state, as `replay` does."""
 
 
@@ -111,13 +109,13 @@ class _Walk:
         self._start = start
 
     def run(self, start: int) -> Iterator[Chunk | Repair]:
-        places = BadPlaces(self._log, self._options, self._counts)
+        planner = RepairPlanner(self._log, self._options, self._counts)
         at = start
         while True:
-            state = ReplayState(at)
+            state = ReadState(at)
             yield from self._good(at, state)
             self._result.end_offset = state.at
-            repair = places.examine(state.at, state.stop, self._result.recent_ms)
+            repair = planner.examine(state.at, state.stop, self._result.recent_ms)
             if repair is None:
                 return
             self._result.repairs.append(repair)
@@ -129,7 +127,7 @@ class _Walk:
             at = repair.resume
             self._counts.skip_to(at)
 
-    def _good(self, at: int, state: ReplayState) -> Iterator[Chunk]:
+    def _good(self, at: int, state: ReadState) -> Iterator[Chunk]:
         """Yield chunks up to the next bad place; `state` tells where that is.
 
         One chunk is held back: only what follows a record that names a wrong offset shows whether
@@ -152,7 +150,7 @@ class _Walk:
         if held is not None and len(held.rows):
             yield self._counted(held)
 
-    def _replay(self, at: int, state: ReplayState) -> Iterator[Chunk]:
+    def _replay(self, at: int, state: ReadState) -> Iterator[Chunk]:
         return replay(
             self._log,
             at,
@@ -191,7 +189,7 @@ class _Walk:
         return Chunk(chunk.buffer, chunk.rows[:torn]), int(chunk.rows["log_offset"][torn])
 
     def _without_stale(self, chunk: Chunk) -> tuple[Chunk, int | None]:
-        """Cut a chunk before bytes of an earlier life of the segment; return where they start.
+        """Cut a chunk before stale bytes; return where they start.
 
         They can only be told from a clock that was set back by their queue offsets: those a living
         log does not use twice. (Records without a unit all have queue offset 0, so they tell nothing.)
@@ -211,13 +209,13 @@ class _Walk:
                 return Chunk(chunk.buffer, rows[:index]), log_offset
         return chunk, None
 
-    def _without_doubtful_end(self, chunk: Chunk, state: ReplayState) -> Chunk:
+    def _without_doubtful_end(self, chunk: Chunk, state: ReadState) -> Chunk:
         """Drop records with wrong offsets that end the log, if junk follows them."""
         rows = chunk.rows
         segment = self._log.at(int(rows["log_offset"][-1]))
         if state.at >= segment.end_offset or not rows["marks"][-1] & Mark.OFFSET_WRONG:
             return chunk
-        if is_zero(segment, state.at - segment.base_offset):
+        if segment.is_zero(state.at - segment.base_offset):
             return chunk
         right = np.flatnonzero(rows["marks"] & Mark.OFFSET_WRONG == 0)
         keep = int(right[-1]) + 1 if len(right) else 0

@@ -20,14 +20,15 @@ from typing import Final
 from orbitmq.clock import Clock
 from orbitmq.errors import FormatError, StoreError
 from orbitmq.format.columns import Bytes, ScanOptions
-from orbitmq.format.handover import Done, Shown
+from orbitmq.format.handover import DispatchedOffset, ReadableOffset
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.dispatch import Chunk, Dispatcher, QueueNumbers
+from orbitmq.log_read import Chunk
+from orbitmq.store.dispatch import Dispatcher, QueueNumbers
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.store.log.log_reader import LogReader
 from orbitmq.store.service import Service
 from orbitmq.store.spark_dispatch.followed_index import FollowedIndex
-from orbitmq.store.spark_dispatch.handover import Handover, Terms, stamp
+from orbitmq.store.spark_dispatch.handover import DispatchSettings, Handover, stamp
 from orbitmq.units import SECOND_MS
 
 log = logging.getLogger(__name__)
@@ -87,8 +88,8 @@ class DispatchFollower(DispatchService):
         dispatcher: FollowingDispatcher,
         kernels: Kernels,
         *,
-        done: Done,
-        terms: Terms,
+        done: DispatchedOffset,
+        terms: DispatchSettings,
         handover: Handover,
         clock: Clock,
         options: ScanOptions | None = None,
@@ -110,7 +111,7 @@ class DispatchFollower(DispatchService):
         self._handover, self._terms = handover, terms
         self._now_ms = clock.now_ms
         self._looking = threading.Lock()  # guards the four below, and the two files
-        self._told = Shown(terms.epoch, -1, 0)
+        self._told = ReadableOffset(terms.epoch, -1, 0)
         self._done = done
         self._stamp, self._read_ms = (-1, -1), 0
         self._poll = Service(
@@ -135,14 +136,16 @@ class DispatchFollower(DispatchService):
             return self._learn()
 
     def _say(self, *, closed: bool = False) -> None:
-        now = Shown(self._terms.epoch, self._whole.visible_offset(), self._now_ms(), closed)
+        now = ReadableOffset(
+            self._terms.epoch, self._whole.visible_offset(), self._now_ms(), closed
+        )
         told = self._told
         if (
             closed
             or (now.epoch, now.log_offset) != (told.epoch, told.log_offset)
             or now.told_ms >= told.told_ms + TOLD_MS
         ):
-            self._handover.show(now, durable=closed)
+            self._handover.publish(now, durable=closed)
             self._told = now
 
     def _learn(self) -> bool:
@@ -150,7 +153,7 @@ class DispatchFollower(DispatchService):
         # Two replacements within a tick of the file system's clock may look like none.
         if found == self._stamp and 0 <= now_ms - self._read_ms < TOLD_MS:
             return False
-        done = self._handover.done()
+        done = self._handover.dispatched_offset()
         self._stamp, self._read_ms = found, now_ms
         if done is None or done.epoch != self._terms.epoch:
             return False
@@ -213,6 +216,6 @@ class DispatchFollower(DispatchService):
         with self._looking:
             self._terms = replace(self._terms, epoch=epoch)
             self._done = replace(self._done, epoch=epoch)
-            self._handover.save_done(self._done)
+            self._handover.save_dispatched_offset(self._done)
             self._say()
-            self._handover.save_terms(self._terms)
+            self._handover.save_settings(self._terms)

@@ -25,7 +25,12 @@ from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import FormatError, StateFileError, StoreError, StoreLockedError, io_error
 from orbitmq.files.disk import Disk, exists, is_missing
 from orbitmq.files.replace import read_whole, replace_file
-from orbitmq.format.handover import Done, Shown, decode_done, decode_shown
+from orbitmq.format.handover import (
+    DispatchedOffset,
+    ReadableOffset,
+    decode_dispatched_offset,
+    decode_readable_offset,
+)
 from orbitmq.units import SECOND_MS
 
 DIRECTORY: Final = "orbitmq.dispatch"
@@ -37,7 +42,7 @@ _READS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class DispatchSettings:
     """What the job must know of the store. `settings` are RocketMQ's keys."""
 
     epoch: int
@@ -56,7 +61,7 @@ class Handover:
 
     # --- terms ---
 
-    def terms(self) -> Terms | None:
+    def settings(self) -> DispatchSettings | None:
         """Return the terms, None if the store dispatches itself."""
         path = self.directory / "terms"
         data = read_whole(self._disk, path)
@@ -65,19 +70,19 @@ class Handover:
         try:
             found = json.loads(data)
             settings = {str(key): str(value) for key, value in found["settings"].items()}
-            return Terms(int(found["epoch"]), settings)
+            return DispatchSettings(int(found["epoch"]), settings)
         except (ValueError, KeyError, TypeError, AttributeError) as cause:
             step = "Start the broker again: it writes the file anew."
             raise StateFileError(path, f"cannot be understood ({cause})", step) from cause
 
-    def save_terms(self, terms: Terms) -> None:
+    def save_settings(self, terms: DispatchSettings) -> None:
         text = json.dumps({"epoch": terms.epoch, "settings": dict(terms.settings)}, indent=1)
         replace_file(self._disk, self.directory / "terms", text.encode())
 
     def new_epoch(self) -> int:
         """Return a number that no opening of this store had before."""
         try:
-            known = self.terms()
+            known = self.settings()
         except StateFileError:
             known = None
         # By the clock too: terms go away when a store dispatches itself for a while.
@@ -97,7 +102,7 @@ class Handover:
 
     # --- how far the log may be read ---
 
-    def shown(self) -> Shown | None:
+    def readable_offset(self) -> ReadableOffset | None:
         """Return what the store shows, None if it was never said."""
         path = self.directory / "shown"
         for _ in range(_READS):
@@ -105,13 +110,13 @@ class Handover:
             if data is None:
                 return None
             try:
-                return decode_shown(data)
+                return decode_readable_offset(data)
             except FormatError as error:  # just being written
                 problem = error
                 self._clock.sleep(1)
         raise StateFileError(path, str(problem), "Start the broker again: it writes the file anew.")
 
-    def show(self, shown: Shown, *, durable: bool = False) -> None:
+    def publish(self, shown: ReadableOffset, *, durable: bool = False) -> None:
         """Say how far the log may be read. In place: this happens many times a second."""
         path = self.directory / "shown"
         if self._shown_fd is None:
@@ -134,17 +139,17 @@ class Handover:
     def done_path(self) -> Path:
         return self.directory / "done"
 
-    def done(self) -> Done | None:
+    def dispatched_offset(self) -> DispatchedOffset | None:
         """Return how far the job is, None if nobody said so in a way that can be read."""
         data = read_whole(self._disk, self.done_path)
         if data is None:
             return None
         try:
-            return decode_done(data)
+            return decode_dispatched_offset(data)
         except FormatError:
             return None
 
-    def save_done(self, done: Done) -> None:
+    def save_dispatched_offset(self, done: DispatchedOffset) -> None:
         """Say how far queues and index are. Only when their bytes are on disk."""
         replace_file(self._disk, self.done_path, done.encode())
 

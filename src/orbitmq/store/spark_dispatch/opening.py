@@ -8,7 +8,7 @@ from orbitmq.files.followed import FollowedFiles
 from orbitmq.files.lock import StoreLock
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import ScanOptions
-from orbitmq.format.handover import Done
+from orbitmq.format.handover import DispatchedOffset
 from orbitmq.store.assembly import (
     Dependencies,
     Opening,
@@ -30,7 +30,7 @@ from orbitmq.store.recovery.adopt import NotTrustedError, RecoveryReport, recove
 from orbitmq.store.snapshot import SnapshotFile
 from orbitmq.store.spark_dispatch.follow import DispatchFollower, FollowingDispatcher
 from orbitmq.store.spark_dispatch.followed_index import FollowedIndex
-from orbitmq.store.spark_dispatch.handover import Handover, Terms
+from orbitmq.store.spark_dispatch.handover import DispatchSettings, Handover
 from orbitmq.store.spark_dispatch.recover import Followed, recover_followed
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class FollowedOpening(Opening):
             topic_types = self._topic_types()
             followed, done = self._recover(topic_types)
             epoch = self._handover.new_epoch()
-            terms = Terms(epoch, terms_settings(self._config))
+            terms = DispatchSettings(epoch, terms_settings(self._config))
             done = replace(done, epoch=epoch)
             log = self._log(topic_types, followed.ahead, followed.report)
             dispatch = self._follower(log, followed.dispatcher, done, terms)
@@ -76,12 +76,12 @@ class FollowedOpening(Opening):
                 self._snapshot,
             )
             # The terms last: before, no job acts on the rest.
-            self._handover.save_done(done)
+            self._handover.save_dispatched_offset(done)
             dispatch.look()
-            self._handover.save_terms(terms)
+            self._handover.save_settings(terms)
             return parts
 
-    def _recover(self, topic_types: TopicTypes) -> tuple[Followed, Done]:
+    def _recover(self, topic_types: TopicTypes) -> tuple[Followed, DispatchedOffset]:
         def make_dispatcher(index_in_sight: bool) -> Dispatcher:
             return self._following_dispatcher(topic_types, index_in_sight=index_in_sight)
 
@@ -103,15 +103,15 @@ class FollowedOpening(Opening):
         generation = followed.report.generation
         return replace(followed, report=replace(report, generation=generation)), done
 
-    def _job_done(self) -> Done:
-        terms, done = self._handover.terms(), self._handover.done()
+    def _job_done(self) -> DispatchedOffset:
+        terms, done = self._handover.settings(), self._handover.dispatched_offset()
         if terms is None or done is None:
             raise NotTrustedError("no job has dispatched for this store yet")
         if done.epoch != terms.epoch:
             raise NotTrustedError("the job did not work for the last opening of this store")
         return done
 
-    def _recover_whole(self, topic_types: TopicTypes) -> tuple[RecoveryReport, Done]:
+    def _recover_whole(self, topic_types: TopicTypes) -> tuple[RecoveryReport, DispatchedOffset]:
         """Recover as a store that dispatches itself; return that and where queues and index then are."""
         with FileCache(self._disk) as files:
             following, self._files = self._files, files
@@ -134,7 +134,7 @@ class FollowedOpening(Opening):
             flusher.flush_all()
             dispatcher.index.close()
         headers = dispatcher.index.headers()
-        return report, Done(0, report.end_offset, *(headers[-1] if headers else ()))
+        return report, DispatchedOffset(0, report.end_offset, *(headers[-1] if headers else ()))
 
     def _following_dispatcher(
         self, topic_types: TopicTypes, *, index_in_sight: bool
@@ -158,7 +158,11 @@ class FollowedOpening(Opening):
         )
 
     def _follower(
-        self, log: CommitLog, dispatcher: Dispatcher, done: Done, terms: Terms
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        done: DispatchedOffset,
+        terms: DispatchSettings,
     ) -> DispatchFollower:
         assert isinstance(dispatcher, FollowingDispatcher)
         # Only from here on: what recovery read was seen before the last stop.

@@ -16,9 +16,10 @@ from orbitmq.files.layout import StoreLayout
 from orbitmq.files.listing import list_segments
 from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.columns import ScanOptions
-from orbitmq.format.handover import Done
+from orbitmq.format.handover import DispatchedOffset
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.snapshot import Snapshot
+from orbitmq.log_read import LogStop, LogView, ReadState, replay, view_files
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.queues.load import check_states
 from orbitmq.store.queues.trim import correct_min
@@ -29,8 +30,6 @@ from orbitmq.store.recovery.adopt import (
     load_queues,
     recover_store,
 )
-from orbitmq.store.recovery.log_view import LogView, view_files
-from orbitmq.store.recovery.replay import LogStop, ReplayState, replay
 from orbitmq.store.spark_dispatch.followed_index import FollowedIndex
 
 
@@ -48,7 +47,7 @@ def recover_followed(
     make_dispatcher: Callable[[bool], Dispatcher],
     checkpoint: Checkpoint | None,
     snapshot: Snapshot | None,
-    done: Done,
+    done: DispatchedOffset,
 ) -> Followed:
     """Recover the log and learn the rest. NotTrustedError: the job's word does not hold.
 
@@ -78,7 +77,7 @@ def _kernels(options: RecoverOptions, log_bytes: int) -> Kernels:
     return options.fast_kernels()
 
 
-def _check_reach(report: RecoveryReport, snapshot: Snapshot | None, done: Done) -> None:
+def _check_reach(report: RecoveryReport, snapshot: Snapshot | None, done: DispatchedOffset) -> None:
     if done.log_offset > report.end_offset:
         raise NotTrustedError("the log ends before the place up to which it was dispatched")
     if snapshot is not None and snapshot.dispatched_offset > done.log_offset:
@@ -94,14 +93,14 @@ def catch_up(
     kernels: Kernels,
     scan: ScanOptions,
     snapshot: Snapshot,
-    done: Done,
+    done: DispatchedOffset,
 ) -> None:
     """Bring queues from the snapshot to where the job is. NotTrustedError: their files are not there.
 
     The dispatcher's files must be followed ones: what lies between the two is in them already.
     """
     load_queues(dispatcher, snapshot)
-    state = ReplayState(snapshot.dispatched_offset)
+    state = ReadState(snapshot.dispatched_offset)
     plain = replace(scan, check_crc=False, check_property_crc=False)
     view = _view(layout, disk, snapshot.dispatched_offset, done.log_offset)
     start, end = max(snapshot.dispatched_offset, view.min_offset), done.log_offset

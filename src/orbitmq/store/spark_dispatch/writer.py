@@ -18,11 +18,12 @@ from orbitmq.errors import FormatError, NotAStoreError, StoreError
 from orbitmq.files.disk import Disk
 from orbitmq.files.followed import FollowedFiles
 from orbitmq.format.columns import ScanOptions
-from orbitmq.format.handover import Done
+from orbitmq.format.handover import DispatchedOffset
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import Chunk
 from orbitmq.message import QueueType
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.dispatch import Chunk, Dispatcher
+from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
@@ -31,7 +32,7 @@ from orbitmq.store.queues.names import QueueNames
 from orbitmq.store.recovery.adopt import NotTrustedError
 from orbitmq.store.snapshot import SnapshotFile
 from orbitmq.store.spark_dispatch.followed_index import load_index_at
-from orbitmq.store.spark_dispatch.handover import Handover, Terms, stamp
+from orbitmq.store.spark_dispatch.handover import DispatchSettings, Handover, stamp
 from orbitmq.store.spark_dispatch.recover import catch_up
 from orbitmq.store.topic_types import read_topic_types
 
@@ -44,9 +45,9 @@ class NewEpochError(Exception):
     """The store was opened again, or changed its queues: what this writer knows is void."""
 
 
-def read_terms(handover: Handover) -> Terms:
+def read_settings(handover: Handover) -> DispatchSettings:
     """Return the terms of a store. NotAStoreError: nobody is to dispatch for it."""
-    terms = handover.terms()
+    terms = handover.settings()
     if terms is None:
         what = "the broker of this store dispatches itself, or never ran"
         raise NotAStoreError(handover.root, what, START_STEP)
@@ -66,7 +67,7 @@ class DispatchWriter:
         self.handover = Handover(root, self._disk, self._clock)
         self._files = FollowedFiles(self._disk)
         with self.handover.writing():
-            self.terms = read_terms(self.handover)
+            self.terms = read_settings(self.handover)
             self.config = StoreConfig.from_settings(root, self.terms.settings)
             self.layout = self.config.layout()
             self._dispatcher = self._make_dispatcher()
@@ -92,14 +93,14 @@ class DispatchWriter:
         NewEpochError: nothing was written; make a new writer. After any other error make one too.
         """
         with self.handover.writing():
-            terms = self.handover.terms()
+            terms = self.handover.settings()
             if terms is None or terms.epoch != self.epoch:
                 raise NewEpochError
             for chunk in chunks:
                 self._dispatcher.apply(chunk)
             self._dispatcher.write_and_sync()
             self._done = self._done_at(end)
-            self.handover.save_done(self._done)
+            self.handover.save_dispatched_offset(self._done)
 
     def close(self) -> None:
         self._dispatcher.index.close()
@@ -111,9 +112,9 @@ class DispatchWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _done_at(self, end: int) -> Done:
+    def _done_at(self, end: int) -> DispatchedOffset:
         headers = self._dispatcher.index.headers()
-        return Done(self.epoch, end, *(headers[-1] if headers else ()))
+        return DispatchedOffset(self.epoch, end, *(headers[-1] if headers else ()))
 
     # --- where the last writer stopped ---
 
@@ -138,8 +139,8 @@ class DispatchWriter:
             multi_dispatch=config.enable_multi_dispatch,
         )
 
-    def _load(self) -> Done:
-        done = self.handover.done()
+    def _load(self) -> DispatchedOffset:
+        done = self.handover.dispatched_offset()
         snapshot = SnapshotFile(self.layout.snapshot, self._disk).load()
         if done is None or done.epoch != self.epoch or snapshot is None:
             raise self._unknown("nobody says how far its queues are")

@@ -31,7 +31,7 @@ class IndexVerifyReport:
     kept_entries: int = 0
     repeated: int = 0  # entries of a record that was entered twice
     wrong: int = 0  # entries that were put right in place
-    beyond: int = 0  # entries that no record of the log vouches for
+    beyond: int = 0  # entries that no record of the log stands behind
     added: int = 0  # entries that were missing
     repaired_files: list[str] = field(default_factory=list)  # header or slots were wrong
     dropped_files: list[str] = field(default_factory=list)

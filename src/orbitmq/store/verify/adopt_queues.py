@@ -2,7 +2,7 @@
 
 The log is dispatched from its start with `ConsumeQueues.apply(..., verify=True)`. Units gather in memory
 as always; instead of being written blindly, each piece is compared with what the file holds, and only
-what is missing or wrong is written. `finish` then looks at what no record vouches for:
+what is missing or wrong is written. `finish` then looks at what no record stands behind:
 
   units behind the last record of a queue           cut
   units before its first live record                kept if they point before the log, else padding
@@ -10,26 +10,24 @@ what is missing or wrong is written. `finish` then looks at what no record vouch
                                                     records expired keeps its numbering), else cut
 """
 
-import errno
 import os
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from orbitmq.errors import io_error
 from orbitmq.files.layout import QueueKind
 from orbitmq.files.listing import OnProblem, QueueFiles, raise_problem
-from orbitmq.format.cq_ext_unit import ADDRESS_MAX
+from orbitmq.format import batch_unit
+from orbitmq.format.cq_ext_unit import ADDRESS_MAX, ExtUnit
 from orbitmq.format.cq_unit import PADDING, PADDING_SIZE, UNIT_BYTES, UNIT_DTYPE
+from orbitmq.store.queues.batch_queue import BatchQueue, BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues, last_address
 from orbitmq.store.queues.load import load_queue
-from orbitmq.store.queues.trim import cut_files, cut_queue, end_before, first_unit, list_bases
-
-_READ_BYTES: Final = 50_000 * UNIT_BYTES
+from orbitmq.store.queues.trim import cut_behind_end, cut_queue, end_before, first_unit, list_bases
+from orbitmq.store.verify.stored_units import FilePart, Flags, QueueName, StoredUnits
 
 
 @dataclass(slots=True)
@@ -42,6 +40,11 @@ class QueueDifference:
     wrong: int = 0  # units that said something else
     beyond: int = 0  # units behind the last record
 
+    def count(self, differs: Flags, missing: Flags) -> None:
+        """Count units that differ; `missing` are those of them that were not there."""
+        self.missing += int(missing.sum())
+        self.wrong += int(differs.sum() - missing.sum())
+
     def __bool__(self) -> bool:
         return bool(self.missing or self.wrong or self.beyond)
 
@@ -51,9 +54,8 @@ class QueueVerifyReport:
     """What an adoption found; no differences means that the files were as the log says."""
 
     differences: list[QueueDifference] = field(default_factory=list)
-    bad_files: list[str] = field(
-        default_factory=list
-    )  # removed: their length is not that of a file
+    # Removed: their length is not that of a file.
+    bad_files: list[str] = field(default_factory=list)
 
     @property
     def missing(self) -> int:
@@ -74,6 +76,9 @@ class QueueVerifier:
     def __init__(self, queues: ConsumeQueues, ext: ExtQueues | None = None) -> None:
         self._queues = queues
         self._ext = ext
+        self._stored = StoredUnits(
+            queues.layout, queues.files, self._get_ext if ext is not None else None
+        )
         self._first: dict[int, int] = {}  # queue offset of the first live record
         self._times: dict[int, list[int]] = defaultdict(list)  # store times of pending units
         self._found: dict[int, QueueDifference] = {}
@@ -99,7 +104,7 @@ class QueueVerifier:
         self._times[number] += store_ms.tolist()
 
     def finish(self, log_min: int) -> QueueVerifyReport:
-        """Compare what is still pending, then settle what no record vouches for."""
+        """Compare what is still pending, then settle what no record stands behind."""
         queues = self._queues
         queues.write_out(thorough=True)
         with queues.lock:
@@ -130,6 +135,10 @@ class QueueVerifier:
         self._queues.state.set(number, low=first, high=first, end_log=0)
         self._first[number] = first
 
+    def _get_ext(self, queue: QueueName, address: int) -> ExtUnit | None:
+        assert self._ext is not None
+        return self._ext.get(self._queues.find(*queue), address)
+
     def _difference(self, number: int) -> QueueDifference:
         found = self._found.get(number)
         if found is None:
@@ -140,60 +149,25 @@ class QueueVerifier:
 
     def _compare(self, number: int, first: int, data: bytearray) -> bytearray | None:
         """Return the units to write in place of what the files hold, None if they agree."""
-        old = self._read_old(number, first, len(data))
-        if old == data:
-            self._forget_times(number, len(data) // UNIT_BYTES)
-            return None
-        was = np.frombuffer(old, UNIT_DTYPE)
-        new = np.frombuffer(data, UNIT_DTYPE).copy()
-        differs = was != new
+        written, changed = bytearray(data), False
+        for part in self._stored.compare(self._queues.names.name(number), first, bytes(data)):
+            at = part.first - first
+            if self._ext is not None:
+                self._put_ext(self._ext, number, at, part)
+            written[at * UNIT_BYTES : (at + len(part.new)) * UNIT_BYTES] = part.new.tobytes()
+            if part.differs.any():
+                changed = True
+                self._difference(number).count(part.differs, part.differs & part.is_empty)
         if self._ext is not None:
-            self._resolve_ext(number, was, new, differs)
-        if not differs.any():
-            return None
-        missing = differs & (was["size"] == 0) & (was["log_offset"] == 0)
-        difference = self._difference(number)
-        difference.missing += int(missing.sum())
-        difference.wrong += int((differs & ~missing).sum())
-        return bytearray(new.tobytes())
+            del self._times[number][: len(data) // UNIT_BYTES]
+        return written if changed else None
 
-    def _read_old(self, number: int, first: int, length: int) -> bytes:
-        """Return what the files hold there, zeros where there is no file."""
-        queues, parts = self._queues, []
-        file_units = queues.file_units
-        while length:
-            part = min(length, (file_units - first % file_units) * UNIT_BYTES)
-            parts.append(queues.read_file(number, first, part).ljust(part, b"\0"))
-            first += part // UNIT_BYTES
-            length -= part
-        return b"".join(parts)
-
-    def _resolve_ext(
-        self,
-        number: int,
-        was: npt.NDArray[np.void],
-        new: npt.NDArray[np.void],
-        differs: npt.NDArray[np.bool_],
-    ) -> None:
-        """Let units stand whose ext unit says the same; give new ones an ext unit of their own."""
-        assert self._ext is not None
-        times = self._times[number]
-        for index in np.flatnonzero(differs).tolist():
-            tag_hash = int(new["tag_hash"][index])
-            same_record = all(
-                was[name][index] == new[name][index] for name in ("log_offset", "size")
-            )
-            address = int(was["tag_hash"][index])
-            if same_record and address <= ADDRESS_MAX:
-                unit = self._ext.get(number, address)
-                if unit is not None and unit.tag_hash == tag_hash:
-                    new["tag_hash"][index] = address
-                    differs[index] = False
-                    continue
-            if index < len(times):
-                new["tag_hash"][index] = self._ext.put(number, tag_hash, times[index])
-        self._forget_times(number, len(new))
-        self._note_addresses(number, new["tag_hash"])
+    def _put_ext(self, ext: ExtQueues, number: int, at: int, part: FilePart) -> None:
+        """Give units that differ an ext unit of their own; `at`: where they begin among the pending ones."""
+        times, hashes = self._times[number][at:], part.new["tag_hash"]
+        for index in np.flatnonzero(part.differs[: len(times)]).tolist():
+            hashes[index] = ext.put(number, int(hashes[index]), times[index])
+        self._note_addresses(number, hashes)
 
     def _note_addresses(self, number: int, tag_hashes: npt.NDArray[np.int64]) -> None:
         addresses = tag_hashes[tag_hashes <= ADDRESS_MAX].tolist()
@@ -208,10 +182,6 @@ class QueueVerifier:
         if address is None:  # no live unit
             address = last_address(self._queues, number)
         ext.end_behind(number, address)
-
-    def _forget_times(self, number: int, count: int) -> None:
-        if self._ext is not None:
-            del self._times[number][:count]
 
     # --- at the end ---
 
@@ -236,33 +206,14 @@ class QueueVerifier:
         kept = (units["size"] > 0) & (expired | (units["size"] == PADDING_SIZE))
         if kept.all():
             return
-        missing = ~kept & (units["size"] == 0)
-        difference = self._difference(number)
-        difference.missing += int(missing.sum())
-        difference.wrong += int((~kept & ~missing).sum())
+        self._difference(number).count(~kept, ~kept & (units["size"] == 0))
         units[~kept] = np.frombuffer(PADDING, UNIT_DTYPE)[0]
         self._queues.write_units(number, file_first, units.tobytes())
 
     def _cut_beyond(self, number: int, bases: list[int]) -> None:
-        queues = self._queues
-        end = queues.next_offset(number)
-        files_end = (max(bases, default=0) + queues.layout.cq_file_bytes) // UNIT_BYTES
-        beyond = self._count_beyond(number, end, files_end)
+        beyond = cut_behind_end(self._queues, number, bases)
         if beyond:
             self._difference(number).beyond += beyond
-            cut_files(queues, number, end, files_end)
-        elif end < files_end:
-            later = range(-(-end // queues.file_units), files_end // queues.file_units)
-            size = queues.layout.cq_file_bytes
-            queues.forget_files(queues.path(number, index * size) for index in reversed(later))
-
-    def _count_beyond(self, number: int, end: int, files_end: int) -> int:
-        queues, count = self._queues, 0
-        while end < files_end:
-            path, position = queues.place(number, end)
-            count += _units_behind(path, position)
-            end = (end // queues.file_units + 1) * queues.file_units
-        return count
 
     def _finish_dead(self, number: int, log_min: int) -> None:
         queues = self._queues
@@ -285,44 +236,70 @@ class QueueVerifier:
         self._cut_beyond(number, bases)
 
 
-def _units_behind(path: str, position: int) -> int:
-    """Count the units that are not zero from `position` to the end of a file; holes are not read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return 0
-    except OSError as cause:
-        raise io_error(path, "open", cause) from cause
-    try:
-        return _count_units(fd, position)
-    except OSError as cause:
-        raise io_error(path, "read", cause) from cause
-    finally:
-        os.close(fd)
+class BatchVerifier:
+    """One adoption: `begin`, dispatch the whole log, `finish`. Not thread-safe."""
 
+    def __init__(self, queues: BatchQueues) -> None:
+        self._queues = queues
+        self._found: dict[int, QueueDifference] = {}  # queues with a live record
+        self._disk_end: dict[int, int] = {}
 
-def _count_units(fd: int, position: int) -> int:
-    length, count = os.fstat(fd).st_size, 0
-    while position < length:
-        position, end = _next_data(fd, position, length)
-        data = os.pread(fd, min(end - position, _READ_BYTES), position)
-        whole = len(data) // UNIT_BYTES * UNIT_BYTES
-        if not whole:
-            break
-        if data.strip(b"\0"):
-            units = np.frombuffer(data, np.uint8, whole).reshape(-1, UNIT_BYTES)
-            count += int(units.any(axis=1).sum())
-        position += whole
-    return count
+    def begin(self, *, on_problem: OnProblem = raise_problem) -> None:
+        """Take what the files show, to compare it with."""
+        self._queues.reset()
+        self._queues.load_files(on_problem=on_problem)
+        for number in self._queues.numbers():
+            self._disk_end[number] = self._queues.queue(number).end
+        self._queues.verifier = self
 
+    def first_seen(self, number: int, unit: batch_unit.BatchUnit) -> BatchQueue:
+        """Return the queue that takes this unit; find its place if it is the queue's first.
 
-def _next_data(fd: int, position: int, length: int) -> tuple[int, int]:
-    """Return the next range of whole units that may hold data; holes of the file are skipped."""
-    try:
-        data_at = os.lseek(fd, position, os.SEEK_DATA)
-        hole_at = os.lseek(fd, data_at, os.SEEK_HOLE)
-    except OSError as cause:
-        # No data from here on; a file system that cannot tell has to be read.
-        return (length, length) if cause.errno == errno.ENXIO else (position, length)
-    start = max(position, data_at // UNIT_BYTES * UNIT_BYTES)
-    return start, min(-(-hole_at // UNIT_BYTES) * UNIT_BYTES, length)
+        Units before the first live one belong to expired records, and stay.
+        """
+        queue = self._queues.queue(number)
+        if number in self._found:
+            return queue
+        self._found[number] = QueueDifference(*self._queues.names.name(number))
+        start = self._queues.first_unit(number, unit.log_offset)
+        return self._queues.set_queue(number, BatchQueue(queue.first, start, start, start))
+
+    def differs(self, number: int, queue: BatchQueue) -> bool:
+        """Compare pending units with the files."""
+        old = np.frombuffer(self._read_old(number, queue), batch_unit.UNIT_DTYPE)
+        differs = old != np.frombuffer(bytes(queue.pending), batch_unit.UNIT_DTYPE)
+        self._found[number].count(differs, differs & (old["size"] == 0))
+        return bool(differs.any())
+
+    def _read_old(self, number: int, queue: BatchQueue) -> bytes:
+        parts, first, left = [], queue.written, len(queue.pending)
+        file_units = self._queues.file_units
+        while left:
+            length = min(left, (file_units - first % file_units) * batch_unit.UNIT_BYTES)
+            parts.append(self._queues.read_file(number, first, length).ljust(length, b"\0"))
+            first, left = first + length // batch_unit.UNIT_BYTES, left - length
+        return b"".join(parts)
+
+    def finish(self, log_min: int) -> list[QueueDifference]:
+        """Compare the rest and cut what no record stands behind; return how the queues differed."""
+        queues = self._queues
+        queues.write_out()
+        queues.verifier = None
+        for number in queues.numbers():
+            if number not in self._found:
+                self._found[number] = QueueDifference(*queues.names.name(number))
+                self._keep_expired(number, log_min)
+            end = queues.queue(number).end
+            self._found[number].beyond += max(self._disk_end.get(number, 0) - end, 0)
+            queues.cut_files(number, end)
+        return [difference for difference in self._found.values() if difference]
+
+    def _keep_expired(self, number: int, log_min: int) -> None:
+        """Keep the numbering of a queue whose records all expired; forget one that leads nowhere."""
+        end = self._queues.first_unit(number, log_min)
+        if end == self._queues.queue(number).first:
+            self._queues.set_queue(number, BatchQueue())
+            return
+        self._queues.set_end(number, end)
+        queue = self._queues.queue(number)
+        queue.min_offset = queue.next_offset

@@ -1,54 +1,28 @@
-"""Look through a whole store and name everything that is wrong with it. Reads only.
+"""`orbitmq store check`: look through a whole store and name everything that is wrong with it. Reads only.
 
-The log is read once, with all cores; each record is checked and its unit and index entries are looked up
-in the files, each unit and entry in turn must have its record. Works beside a running broker: what has
-not been dispatched yet is no finding then.
+The log is read once, with all cores. Works beside a running broker: what has not been dispatched yet is
+no finding then.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orbitmq.files.disk import Disk
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import Kernels, compiled
-from orbitmq.store.dispatch import Chunk
+from orbitmq.log_read import Chunk, LogView, Progress, open_log
 from orbitmq.store.recovery.adopt import with_items
-from orbitmq.store.recovery.log_view import LogView, open_log
 from orbitmq.store.recovery.plan import Repair, WalkOptions
-from orbitmq.store.recovery.replay import Progress
-from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, walk
-from orbitmq.store.verify.basis import CheckBasis, look_at
-from orbitmq.store.verify.batch_queues import BatchQueueCheck
-from orbitmq.store.verify.facts import BatchRows, batch_topics
-from orbitmq.store.verify.findings import Finding, Kind, Severity
-from orbitmq.store.verify.index import IndexCheck
-from orbitmq.store.verify.log import LogCheck, record_facts
-from orbitmq.store.verify.queues import SimpleQueueCheck
-from orbitmq.store.verify.small_files import check_checkpoint, check_state_files
+from orbitmq.store.verify.facts import StoreFacts, look_at
+from orbitmq.store.verify.findings import Findings
+from orbitmq.store.verify.index import IndexTally
+from orbitmq.store.verify.index_chains import IndexFileResult, check_index_file
+from orbitmq.store.verify.log_part import LogPart, PartTally
+from orbitmq.store.verify.queues import QueueComparison, file_rows
+from orbitmq.store.verify.verification import CheckReport, Verification
 
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """The result of a check. A store with no errors among the findings is sound."""
-
-    findings: tuple[Finding, ...]
-    left_out: Mapping[Kind, int]  # found, but too many of one kind to list
-    records: int
-    fillers: int
-    log_start: int
-    log_end: int
-    live: bool  # another process has the store open
-    lagging: int  # units and index entries that were not written yet when the writer stopped
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        return tuple(item for item in self.findings if item.severity is Severity.ERROR)
-
-    @property
-    def is_sound(self) -> bool:
-        return not self.errors
+__all__ = ["CheckReport", "check_store"]
 
 
 def check_store(
@@ -63,110 +37,66 @@ def check_store(
 
     StoreError: this is no store, or one that cannot be read with these settings.
     """
-    basis = look_at(root, settings)
+    facts, findings = look_at(root, settings)
     disk = Disk()
     with (
-        open_log(basis.layout, disk, missing_allowed=True) as log,
+        open_log(facts.layout, disk, missing_allowed=True) as log,
         FileCache(disk, writable=False) as files,
     ):
-        return _Check(basis, log, files, kernels or compiled()).run(workers, progress)
+        runner = _ThreadRunner(kernels or compiled(), files, workers, progress)
+        return Verification(facts, findings, log, runner).run()
 
 
-class _Check:
-    """One check. Not thread-safe."""
+class _ThreadRunner:
+    """Threads read ahead; what they read is compared here, in log order. Not thread-safe."""
 
-    def __init__(self, basis: CheckBasis, log: LogView, files: FileCache, kernels: Kernels) -> None:
-        layout, findings = basis.layout, basis.findings
-        self._basis = basis
-        self._log = log
+    def __init__(
+        self,
+        kernels: Kernels,
+        files: FileCache,
+        workers: int | None,
+        progress: Progress | None,
+    ) -> None:
         self._kernels = kernels
-        self._log_check = LogCheck(findings, live=basis.live)
-        self._batches = BatchRows(kernels, batch_topics(layout))
-        self._batch = BatchQueueCheck(layout, kernels, findings)
-        self._simple = SimpleQueueCheck(
-            layout,
-            files,
-            kernels,
-            findings,
-            lag_from=basis.queues_from,
-            light_queues=basis.config.enable_multi_dispatch,
-        )
-        self._index = IndexCheck(
-            layout,
-            kernels,
-            findings,
-            log_min=log.min_offset,
-            lag_from=basis.index_from,
-            live=basis.live,
-        )
-        self._has_index = bool(self._index.files) and basis.config.index_enabled
+        self._files = files
+        self._workers = workers
+        self._progress = progress
 
-    def run(self, workers: int | None, progress: Progress | None) -> CheckReport:
-        self._log_check.files(self._log)
-        result = WalkResult(self._log.min_offset)
-        mended_to = 0
-        for item in walk(self._log, result.end_offset, self._options(workers, progress), result):
-            if isinstance(item, Repair):
-                self._log_check.repair(item)
-                mended_to = item.resume
-            elif item.rows["log_offset"][0] < mended_to:
-                # Fillers that do not exist yet: the files know the record that was there.
-                self._simple.skip(item)
-            else:
-                self._add(item)
-        self._finish(result)
-        return self._report(result)
+    def check_index_files(
+        self, paths: Sequence[Path], facts: StoreFacts
+    ) -> Iterable[IndexFileResult]:
+        for path in paths:
+            yield check_index_file(path, facts.layout, self._kernels, live=facts.live)
 
-    def _options(self, workers: int | None, progress: Progress | None) -> WalkOptions:
-        return WalkOptions(
+    def walk(self, log: LogView, facts: StoreFacts, result: WalkResult) -> Iterator[Chunk | Repair]:
+        self._facts = facts
+        self._part = LogPart(facts, self._kernels, self._files)
+        self._queues = QueueComparison(facts, self._kernels, self._files)
+        options = WalkOptions(
             kernels=self._kernels,
-            scan=self._basis.scan,
-            whole_from=whole_from(self._basis.checkpoint),
-            workers=workers,
-            progress=progress,
-            prepare=with_items(self._kernels) if self._basis.config.index_enabled else None,
+            scan=facts.scan,
+            whole_from=facts.whole_from,
+            workers=self._workers,
+            progress=self._progress,
+            prepare=with_items(self._kernels) if facts.index_files else None,
         )
+        return walk(log, facts.log_min, options, result)
 
-    def _add(self, chunk: Chunk) -> None:
-        self._log_check.records(self._log, chunk.rows, record_facts(chunk))
-        if self._basis.has_queues:
-            is_batch = self._batches.of(chunk)
-            self._simple.add(chunk, ~is_batch)
-            self._batch.add(chunk, is_batch)
-        if self._has_index:
-            self._index.add(chunk)
+    def take(self, chunk: Chunk) -> PartTally:
+        tally = PartTally()
+        for row in self._part.add(chunk, tally):
+            self._queues.take(row)
+        return tally
 
-    def _finish(self, result: WalkResult) -> None:
-        basis, log_min = self._basis, self._log.min_offset
-        log_end = basis.judged_end(result.end_offset)
-        if basis.has_queues:
-            self._simple.finish(basis.problem, log_min=log_min, log_end=log_end)
-            self._batch.finish(
-                basis.problem, log_min=log_min, log_end=log_end, lag_from=basis.queues_from
-            )
-        if self._has_index:
-            self._index.finish(None if basis.live else result.end_offset)
-        basis.report_absent(self._log_check.facts, log_min=log_min, has_index=self._has_index)
-        self._log_check.finish(self._log, result)
-        check_checkpoint(
-            basis.checkpoint,
-            basis.layout,
-            result,
-            basis.findings,
-            last_ms=self._log_check.last_ms,
-            live=basis.live,
-            abort=basis.abort,
-        )
-        check_state_files(basis.layout, basis.findings)
+    def skip(self, chunk: Chunk) -> None:
+        for row in self._part.skip(chunk):
+            self._queues.take(row)
 
-    def _report(self, result: WalkResult) -> CheckReport:
-        return CheckReport(
-            findings=tuple(self._basis.findings),
-            left_out=self._basis.findings.left_out,
-            records=result.records,
-            fillers=self._log_check.facts.fillers,
-            log_start=self._log.min_offset,
-            log_end=result.end_offset,
-            live=self._basis.live,
-            lagging=self._simple.lagging + self._batch.lagging + self._index.lagging,
-        )
+    def finish(self, log_end: int) -> tuple[Findings, IndexTally]:
+        for row in self._part.rest():
+            self._queues.take(row)
+        if self._facts.has_queues:
+            for row in file_rows(self._facts, self._queues.findings):
+                self._queues.take(row)
+        self._queues.finish(log_end)
+        return self._queues.findings, IndexTally()

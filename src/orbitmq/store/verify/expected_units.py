@@ -1,68 +1,93 @@
 """Which units the records of a log ask for, and whether their queue offsets follow one another."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from orbitmq.format.columns import Bytes, Mark, Rows
+from orbitmq.files.layout import QueueKind
+from orbitmq.format import batch_unit
+from orbitmq.format.columns import Mark, Rows
 from orbitmq.format.cq_unit import UNIT, UNIT_BYTES
 from orbitmq.format.kernels import Kernels
-from orbitmq.format.properties import find_property
-from orbitmq.message import LMQ_PREFIX, Property
+from orbitmq.log_read import Chunk
+from orbitmq.store.dispatch import light_queues
 from orbitmq.store.recovery.queue_counts import Queue, resolve_all
 
 
 class UnitRun(NamedTuple):
-    """Packed units of one queue with consecutive queue offsets from `first` on."""
+    """Packed units of one queue, those of a simple one with consecutive queue offsets from `first` on."""
 
+    kind: QueueKind
     number: int  # of the queue
-    first: int
     units: bytes
+    first: int = 0
+
+    @property
+    def log_offset(self) -> int:
+        """Of the first unit's record."""
+        return int.from_bytes(self.units[:8], "big")
 
 
 class ExpectedUnits:
     """Makes the units of records; `names` has the queues by number. Not thread-safe."""
 
-    def __init__(self, kernels: Kernels, *, light_queues: bool) -> None:
+    def __init__(
+        self, kernels: Kernels, *, batch_topics: Collection[bytes], light_queues: bool
+    ) -> None:
         self.names: list[Queue] = []
         self._kernels = kernels
         self._table = kernels.queue_table()
+        self._batch_topics = batch_topics
+        self._is_batch: list[bool] = []  # by number
         self._light_queues = light_queues
 
-    def runs(self, buffer: Bytes, rows: Rows) -> Iterator[UnitRun]:
+    def runs(self, chunk: Chunk) -> Iterator[UnitRun]:
         """Yield the units of these records, each queue's in log order."""
-        numbers = resolve_all(self._table, self.names, buffer, rows)
+        rows = chunk.rows
+        numbers = resolve_all(self._table, self.names, chunk.buffer, rows)
+        if self._batch_topics:
+            is_batch = self._batch_flags()[numbers]
+            wanted = is_batch & (rows["marks"] & Mark.NO_UNIT == 0)
+            yield from _batch_runs(rows[wanted], numbers[wanted])
+            numbers = np.where(is_batch, -1, numbers).astype(np.int32)
         packed = self._kernels.pack_units(rows, numbers)
         units = packed.units.tobytes()
         for number, count, first, first_unit, *_ in packed.runs.tolist():
             start = first_unit * UNIT_BYTES
-            yield UnitRun(number, first, units[start : start + count * UNIT_BYTES])
+            part = units[start : start + count * UNIT_BYTES]
+            yield UnitRun(QueueKind.SIMPLE, number, part, first)
         if self._light_queues:
-            for row in rows[rows["marks"] & Mark.MULTI_DISPATCH != 0]:
-                yield from self._light_runs(buffer, row)
+            for row in np.flatnonzero(rows["marks"] & Mark.MULTI_DISPATCH).tolist():
+                yield from self._light_runs(chunk, row)
 
-    def _light_runs(self, buffer: Bytes, row: np.void) -> Iterator[UnitRun]:
-        at, length = int(row["properties_at"]), int(row["properties_length"])
-        raw = buffer[at : at + length].tobytes()
-        names = (find_property(raw, Property.MULTI_DISPATCH) or "").split(",")
-        offsets = (find_property(raw, Property.MULTI_QUEUE_OFFSET) or "").split(",")
-        if len(names) != len(offsets):
-            return
-        unit = UNIT.pack(int(row["log_offset"]), int(row["size"]), int(row["tag_hash"]))
-        for name, offset in zip(names, offsets, strict=True):
-            if "/" in name or not offset.isdigit():
-                continue
-            queue_id = 0 if name.startswith(LMQ_PREFIX) else int(row["queue_id"])
-            number = self._table.add(name.encode(), queue_id)
-            if number == len(self.names):
-                self.names.append((name.encode(), queue_id))
-            yield UnitRun(number, int(offset), unit)
+    def _batch_flags(self) -> npt.NDArray[np.bool_]:
+        for topic, _ in self.names[len(self._is_batch) :]:
+            self._is_batch.append(topic in self._batch_topics)
+        return np.array(self._is_batch, dtype=bool)
 
-    def find(self, topic: str, queue_id: int) -> int:
-        """Return the number of a queue, -1 if no record is in it."""
-        return self._table.find(topic.encode(), queue_id)
+    def _light_runs(self, chunk: Chunk, row: int) -> Iterator[UnitRun]:
+        record = chunk.rows[row]
+        unit = UNIT.pack(int(record["log_offset"]), int(record["size"]), int(record["tag_hash"]))
+        for topic, queue_id, offset in light_queues(chunk, row) or ():
+            if topic not in self._batch_topics:
+                number = self._table.add(topic, queue_id)
+                if number == len(self.names):
+                    self.names.append((topic, queue_id))
+                yield UnitRun(QueueKind.SIMPLE, number, unit, offset)
+
+
+def _batch_runs(rows: Rows, numbers: npt.NDArray[np.int32]) -> Iterator[UnitRun]:
+    units = np.zeros(len(rows), batch_unit.UNIT_DTYPE)
+    for name in ("log_offset", "size", "tag_hash", "store_ms"):
+        units[name] = rows[name]
+    units["base_offset"] = rows["queue_offset"]
+    units["message_count"] = rows["batch_count"]
+    units["compacted_offset"] = batch_unit.NOT_COMPACTED
+    for number in np.unique(numbers).tolist():
+        yield UnitRun(QueueKind.BATCH, number, units[numbers == number].tobytes())
 
 
 @dataclass(slots=True)

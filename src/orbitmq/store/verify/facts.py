@@ -1,28 +1,100 @@
-"""Small facts about a store directory that a check needs. Reads only."""
+"""What has to be known of a store before its log is compared with its other files. Reads only."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from orbitmq.errors import FormatError, StoreError
-from orbitmq.files.layout import QueueKind, StoreLayout
+from orbitmq.errors import FormatError, StoreError, WrongFileError
+from orbitmq.files.disk import Disk
+from orbitmq.files.layout import QueueKind, StoreLayout, guess_layout
 from orbitmq.files.listing import list_segments
+from orbitmq.files.replace import read_whole
 from orbitmq.files.state_file import read_state
 from orbitmq.format import batch_unit
+from orbitmq.format import checkpoint as checkpoint_format
+from orbitmq.format.checkpoint import Checkpoint
+from orbitmq.format.columns import ScanOptions
 from orbitmq.format.cq_unit import PADDING_SIZE
-from orbitmq.format.index_file import HEADER_BYTES, IndexHeader, decode_header
-from orbitmq.format.kernels import Kernels
-from orbitmq.format.property_crc import CRC_TAIL_BYTES
-from orbitmq.message import Property, QueueType
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.queue_counts import Queue, resolve_all
-from orbitmq.store.recovery.queue_units import stored_units
+from orbitmq.format.index_file import IndexHeader
+from orbitmq.message import QueueType
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.queues.unit_files import stored_units
+from orbitmq.store.recovery.torn_records import whole_from
+from orbitmq.store.verify.findings import OPEN_STEP, Findings, Kind
+from orbitmq.store.verify.index_entries import (
+    IndexEntries,
+    IndexFileFacts,
+    open_index_file,
+    read_header,
+)
 
-_CRC_MARK: Final = np.frombuffer(f"{Property.CRC32}\x01".encode(), dtype=np.uint8)
+NEVER: Final = 2**63 - 1
+NO_END: Final = 2**63
+"""Behind every log offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """One store at the moment when its verification started. Travels to tasks."""
+
+    layout: StoreLayout
+    config: StoreConfig
+    live: bool  # another process has the store open
+    abort: bool  # it is open, or was not closed
+    checkpoint: Checkpoint | None
+    has_queues: bool
+    batch_topics: frozenset[bytes]
+    queues_from: int = NEVER  # from which record on queues and index may lag behind
+    index_from: int = NEVER
+    log_min: int = 0
+    index_files: tuple[IndexFileFacts, ...] = ()  # empty: the index is not compared
+
+    @property
+    def scan(self) -> ScanOptions:
+        """How records are read."""
+        return ScanOptions(check_crc=True, delay_ms=self.config.delay_ms)
+
+    @property
+    def whole_from(self) -> int:
+        """From this log offset on all records are ours."""
+        return whole_from(self.checkpoint)
+
+    @property
+    def light_queues(self) -> bool:
+        return self.config.enable_multi_dispatch
+
+    def judged_end(self, log_end: int) -> int:
+        """Return up to which log offset units need a record: behind it a writer goes on."""
+        return log_end if self.live else NO_END
+
+    def open_index(self, start: int = -NO_END, end: int = NO_END) -> dict[int, IndexEntries]:
+        """Map the index files that may lead to these log offsets; return them by number."""
+        return {
+            number: IndexEntries(open_index_file(path, self.layout, header), bounds, self.log_min)
+            for number, (path, header, bounds) in enumerate(self.index_files)
+            if header.begin_log_offset < end and header.end_log_offset >= start
+        }
+
+
+def look_at(root: Path, settings: Mapping[str, str] | None) -> tuple[StoreFacts, Findings]:
+    """Look at a store directory. StoreError: it is none, or cannot be read with these settings."""
+    layout = guess_layout(root, settings)
+    findings = Findings()
+    facts = StoreFacts(
+        layout,
+        StoreConfig.from_settings(root, settings or {}),
+        live=is_open_elsewhere(layout.lock),
+        abort=layout.abort.exists(),
+        checkpoint=_read_checkpoint(layout, findings),
+        has_queues=_look_for_queues(layout, findings),
+        batch_topics=frozenset(_batch_topics(layout)),
+    )
+    queues_from, index_from = _lag_from(facts)
+    return replace(facts, queues_from=queues_from, index_from=index_from), findings
 
 
 def is_open_elsewhere(lock: Path) -> bool:
@@ -46,52 +118,60 @@ def is_open_elsewhere(lock: Path) -> bool:
     return False
 
 
-def batch_topics(layout: StoreLayout) -> set[bytes]:
-    """Return the topics whose queues are batch queues: by topics.json, and by the directories."""
-    found = {
-        queue.topic.encode()
-        for queue in layout.list_queues(QueueKind.BATCH, on_problem=lambda problem: None)
-    }
+def _read_checkpoint(layout: StoreLayout, findings: Findings) -> Checkpoint | None:
+    """Return the checkpoint, an empty one if it is damaged, None if there is none."""
+    data = read_whole(Disk(), layout.checkpoint)
+    if data is None:
+        return None
+    try:
+        return checkpoint_format.decode(data)
+    except FormatError as error:
+        place = layout.checkpoint, error.position
+        findings.add(Kind.CHECKPOINT, *place, error.reason, advice=OPEN_STEP)
+        return Checkpoint()
+
+
+def _look_for_queues(layout: StoreLayout, findings: Findings) -> bool:
+    problems: list[WrongFileError] = []
+    for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
+        for queue in layout.list_queues(kind, on_problem=problems.append):
+            if queue.file_count:
+                return True  # whoever compares the queues lists them again
+    for problem in problems:
+        findings.add_problem(problem)
+    return False
+
+
+def _batch_topics(layout: StoreLayout) -> Iterator[bytes]:
+    """Yield the topics whose queues are batch queues: by topics.json, and by the directories."""
+    for queue in layout.list_queues(QueueKind.BATCH, on_problem=lambda problem: None):
+        yield queue.topic.encode()
     try:
         table = read_state(layout.config("topics.json")).get("topicConfigTable", {})
     except StoreError:
-        return found  # the check names the broken file
-    if isinstance(table, dict):
-        for topic, config in table.items():
-            attributes = config.get("attributes") if isinstance(config, dict) else None
-            if (
-                isinstance(attributes, dict)
-                and attributes.get("queue.type") == QueueType.BATCH.value
-            ):
-                found.add(topic.encode())
-    return found
+        return  # the check names the broken file
+    for topic, config in table.items() if isinstance(table, dict) else ():
+        attributes = config.get("attributes") if isinstance(config, dict) else None
+        if isinstance(attributes, dict) and attributes.get("queue.type") == QueueType.BATCH.value:
+            yield topic.encode()
 
 
-class BatchRows:
-    """Tells which rows belong to batch queues. Not thread-safe."""
-
-    def __init__(self, kernels: Kernels, topics: set[bytes]) -> None:
-        self._topics = topics
-        self._table = kernels.queue_table()
-        self._names: list[Queue] = []
-        self._is_batch: list[bool] = []
-
-    def of(self, chunk: Chunk) -> npt.NDArray[np.bool_]:
-        if not self._topics:
-            return np.zeros(len(chunk.rows), dtype=bool)
-        numbers = resolve_all(self._table, self._names, chunk.buffer, chunk.rows)
-        for topic, _ in self._names[len(self._is_batch) :]:
-            self._is_batch.append(topic in self._topics)
-        found: npt.NDArray[np.bool_] = np.array(self._is_batch, dtype=bool)[numbers]
-        return found
+def _lag_from(facts: StoreFacts) -> tuple[int, int]:
+    """Return from which record on queues and index may lag behind: a writer is running, or died."""
+    if not facts.abort and not facts.live:
+        return NEVER, NEVER
+    extension = facts.checkpoint.extension if facts.checkpoint is not None else None
+    if extension is not None:
+        return extension.dispatched_offset, extension.dispatched_offset
+    end = _queues_end(facts.layout)
+    ends = (header.end_log_offset for header in index_headers(facts.layout))
+    return end, min(end, max(ends, default=0))
 
 
-def queues_end(layout: StoreLayout) -> int:
+def _queues_end(layout: StoreLayout) -> int:
     """Return where the newest record ends that a unit points to: so far a Java broker dispatched."""
     end = 0
     for queue in layout.list_queues(QueueKind.SIMPLE, on_problem=lambda problem: None):
-        if not queue.file_count:
-            continue
         directory = layout.queue_directory(QueueKind.SIMPLE, queue.topic, queue.queue_id)
         for file in reversed(list_segments(directory, on_problem=lambda problem: None)):
             last = last_unit_end(file.path, file.length)
@@ -103,10 +183,14 @@ def queues_end(layout: StoreLayout) -> int:
 
 def last_unit_end(path: Path, length: int, kind: QueueKind = QueueKind.SIMPLE) -> int | None:
     """Return where the record of a queue file's last unit ends; None if the file has no unit."""
-    if kind is QueueKind.BATCH:
-        return _last_batch_end(path)
     last = None
-    for _, units in stored_units(str(path), 0, length):
+    if kind is QueueKind.BATCH:
+        data = path.read_bytes()
+        whole = len(data) // batch_unit.UNIT_BYTES
+        parts = iter([(0, np.frombuffer(data, batch_unit.UNIT_DTYPE, whole))])
+    else:
+        parts = stored_units(str(path), 0, length)
+    for _, units in parts:
         real = np.flatnonzero((units["size"] > 0) & (units["size"] != PADDING_SIZE))
         if len(real):
             unit = units[real[-1]]
@@ -114,36 +198,9 @@ def last_unit_end(path: Path, length: int, kind: QueueKind = QueueKind.SIMPLE) -
     return last
 
 
-def _last_batch_end(path: Path) -> int | None:
-    data = path.read_bytes()
-    whole = len(data) // batch_unit.UNIT_BYTES
-    units = np.frombuffer(data, batch_unit.UNIT_DTYPE, whole)
-    real = np.flatnonzero(units["size"] > 0)
-    if not len(real):
-        return None
-    return int(units["log_offset"][real[-1]]) + int(units["size"][real[-1]])
-
-
 def index_headers(layout: StoreLayout) -> Iterator[IndexHeader]:
     """Yield the headers of the index files that have one."""
-    if not layout.index_directory.is_dir():
-        return
-    for path in sorted(layout.index_directory.iterdir()):
-        try:
-            with path.open("rb") as file:
-                yield decode_header(file.read(HEADER_BYTES))
-        except (FormatError, OSError):
-            continue
-
-
-def has_property_crc(chunk: Chunk) -> npt.NDArray[np.bool_]:
-    """Return which records end with a property CRC."""
-    rows = chunk.rows
-    tails = rows["properties_at"] + rows["properties_length"] - CRC_TAIL_BYTES
-    found: npt.NDArray[np.bool_] = rows["properties_length"] >= CRC_TAIL_BYTES
-    # One byte first: hardly any store has them.
-    found &= chunk.buffer[np.where(found, tails, 0)] == _CRC_MARK[0]
-    candidates = np.flatnonzero(found)
-    marks = chunk.buffer[tails[candidates].astype(np.int64)[:, None] + np.arange(len(_CRC_MARK))]
-    found[candidates] = (marks == _CRC_MARK).all(axis=1)
-    return found
+    if layout.index_directory.is_dir():
+        for path in sorted(layout.index_directory.iterdir()):
+            if (header := read_header(path)) is not None:
+                yield header

@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from orbitmq.errors import WrongFileError
+
 FINDINGS_PER_KIND_MAX: Final = 100
 
 OPEN_STEP: Final = "Run `orbitmq store repair`; a broker that finds it at start mends it too."
@@ -64,6 +66,7 @@ class Findings:
     """
 
     def __init__(self) -> None:
+        self.lagging = 0  # units and index entries that were not written yet, and need not be
         self._found: dict[Kind, list[Finding]] = {}
         self._counts: Counter[Kind] = Counter()
 
@@ -76,10 +79,22 @@ class Findings:
         *,
         advice: str = REBUILD_STEP,
         log_offset: int | None = None,
-        severity: Severity = Severity.ERROR,
     ) -> None:
+        """Report something that is damaged or missing."""
         self._counts[kind] += 1
-        self._keep(Finding(Path(path), position, log_offset, kind, cause, advice, severity))
+        self._keep(Finding(Path(path), position, log_offset, kind, cause, advice))
+
+    def note(
+        self, kind: Kind, path: Path | str, position: int, cause: str, log_offset: int | None = None
+    ) -> None:
+        """Report something odd that a broker accepts."""
+        self._counts[kind] += 1
+        note = Severity.NOTE
+        self._keep(Finding(Path(path), position, log_offset, kind, cause, LOOK_STEP, note))
+
+    def add_problem(self, problem: WrongFileError) -> None:
+        """Report a file that does not belong where it is, or not as it is."""
+        self.add(Kind.FILE, problem.path, 0, problem.what, advice=problem.next_step)
 
     def count(self, kind: Kind, count: int) -> None:
         """Count more of a kind of which so many are named that these would be left out."""
@@ -87,6 +102,7 @@ class Findings:
 
     def merge(self, other: "Findings") -> None:
         """Take what another look at the same store found."""
+        self.lagging += other.lagging
         self._counts.update(other._counts)
         for finding in other:
             self._keep(finding)

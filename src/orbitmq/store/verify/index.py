@@ -14,17 +14,9 @@ import numpy.typing as npt
 
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.index_file import FIRST_ITEM
-from orbitmq.format.kernels import Kernels
-from orbitmq.store.dispatch import Chunk
 from orbitmq.store.verify.findings import Findings, Kind
-from orbitmq.store.verify.index_chains import (
-    check_index_file,
-    check_order,
-    list_index_files,
-    report_entries,
-    report_entry,
-)
-from orbitmq.store.verify.index_entries import IndexEntries, IndexFileView, Ints, block_bounds
+from orbitmq.store.verify.index_chains import report_entries, report_entry
+from orbitmq.store.verify.index_entries import IndexEntries, IndexFileView, Ints
 
 _HASH_BITS: Final = 31
 
@@ -140,6 +132,7 @@ def report_index(
     log_end: int | None,
 ) -> None:
     """Report a tally, and entries that lead behind `log_end` (None: a writer is adding some)."""
+    findings.lagging += tally.lagging
     for (number, cause), (item, count) in tally.entries.items():
         report_entry(files[number].file, item, count, cause, layout, findings)
     if tally.missing:
@@ -162,58 +155,6 @@ def _file_for(log_offset: int, files: Sequence[IndexFileView], layout: StoreLayo
         if file.header.begin_log_offset <= log_offset <= file.header.end_log_offset:
             return file.path
     return layout.index_directory
-
-
-class IndexCheck:
-    """The index of one store. `add` every chunk of the log in order, then `finish`. Not thread-safe.
-
-    Entries of records from `lag_from` on may be missing.
-    """
-
-    def __init__(
-        self,
-        layout: StoreLayout,
-        kernels: Kernels,
-        findings: Findings,
-        *,
-        log_min: int,
-        lag_from: int,
-        live: bool,
-    ) -> None:
-        self.files: dict[int, IndexEntries] = {}
-        self._layout = layout
-        self._kernels = kernels
-        self._findings = findings
-        self._tally = IndexTally()
-        for path in list_index_files(layout):
-            file, found = check_index_file(path, layout, kernels, live=live)
-            findings.merge(found)
-            if file is not None:
-                entries = IndexEntries(file, block_bounds(file), log_min)
-                self.files[len(self.files)] = entries
-        headers = [(entries.file.path, entries.file.header) for entries in self.files.values()]
-        check_order(headers, layout, findings)
-        self._comparison = IndexComparison(self.files, lag_from=lag_from)
-
-    @property
-    def lagging(self) -> int:
-        return self._tally.lagging
-
-    def add(self, chunk: Chunk) -> None:
-        """Expect an entry for every key of the chunk's records."""
-        rows = chunk.rows
-        if not len(rows):
-            return
-        items = chunk.items
-        if items is None:
-            items = self._kernels.index_items(chunk.buffer, rows)
-        start = int(rows["log_offset"][0])
-        end = int(rows["log_offset"][-1]) + int(rows["size"][-1])
-        self._comparison.compare(items, start, end, self._tally)
-
-    def finish(self, log_end: int | None) -> None:
-        """Report what was found; `log_end` None: a writer is adding entries."""
-        report_index(self._tally, self.files, self._layout, self._findings, log_end=log_end)
 
 
 def _pairs(offsets: npt.NDArray[np.int64], hashes: npt.NDArray[Any], start: int) -> Ints:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,18 @@ from orbitmq.format.index_file import (
     ENTRY_DTYPE,
     FIRST_ITEM,
     HEADER_BYTES,
-    IndexHeader,
     entry_position,
 )
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.verify.findings import LOOK_STEP, Findings, Kind, Severity
-from orbitmq.store.verify.index_entries import IndexFileView, Ints, lies_inside, open_index_file
+from orbitmq.store.verify.findings import Findings, Kind
+from orbitmq.store.verify.index_entries import (
+    IndexFileFacts,
+    IndexFileView,
+    Ints,
+    block_bounds,
+    lies_inside,
+    open_index_file,
+)
 
 _CHAIN_STEP: Final = 1 << 20
 _NAMED_MAX: Final = 3  # entries of one file or part of it that get a finding each
@@ -41,6 +47,13 @@ def list_index_files(layout: StoreLayout) -> list[Path]:
         raise io_error(directory, "list", cause) from cause
 
 
+class IndexFileResult(NamedTuple):
+    """What a look at one file gave; no facts: it is no index file."""
+
+    facts: IndexFileFacts | None
+    findings: Findings
+
+
 def check_index_file(
     path: Path,
     layout: StoreLayout,
@@ -48,41 +61,37 @@ def check_index_file(
     *,
     live: bool,
     sleep: Callable[[float], None] = time.sleep,
-) -> tuple[IndexFileView | None, Findings]:
-    """Open a file and check it; None: it is no index file.
+) -> IndexFileResult:
+    """Check chains, slots and header of one file.
 
     In a file that is being written the slots follow the header a little later: what is wrong with it
     must stay wrong.
     """
     for _ in range(_LIVE_TRIES - 1 if live else 0):
-        file, findings = _look(path, layout, kernels)
-        if not len(findings):
-            return file, findings
+        result = _look(path, layout, kernels)
+        if not len(result.findings):
+            return result
         sleep(_LIVE_WAIT_SECONDS)
     return _look(path, layout, kernels)
 
 
-def _look(
-    path: Path, layout: StoreLayout, kernels: Kernels
-) -> tuple[IndexFileView | None, Findings]:
+def _look(path: Path, layout: StoreLayout, kernels: Kernels) -> IndexFileResult:
     findings = Findings()
     try:
         file = open_index_file(path, layout)
     except FormatError as error:
         findings.add(Kind.FILE, path, error.position, error.reason)
-        return None, findings
+        return IndexFileResult(None, findings)
     _ChainCheck(file, layout, kernels, findings).run()
-    return file, findings
+    return IndexFileResult(IndexFileFacts(path, file.header, block_bounds(file)), findings)
 
 
-def check_order(
-    files: Sequence[tuple[Path, IndexHeader]], layout: StoreLayout, findings: Findings
-) -> None:
+def check_order(files: Sequence[IndexFileFacts], layout: StoreLayout, findings: Findings) -> None:
     """Report files that are not full although another one follows."""
-    for path, header in files[:-1]:
+    for path, header, _ in files[:-1]:
         if header.next_item < layout.index_items:
             cause = f"has only {header.next_item - 1} entries, but a newer file follows"
-            findings.add(Kind.INDEX, path, 36, cause, advice=LOOK_STEP, severity=Severity.NOTE)
+            findings.note(Kind.INDEX, path, 36, cause)
 
 
 def report_entries(

@@ -7,7 +7,7 @@ what is asked for are read; a damaged file just has more of them.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from orbitmq.format.index_file import (
     HEADER_BYTES,
     IndexHeader,
     decode_header,
+    entry_position,
 )
 from orbitmq.format.segment_name import is_index_file_name
 
@@ -50,6 +51,14 @@ class BlockBounds:
     highs: Ints
 
 
+class IndexFileFacts(NamedTuple):
+    """An index file as the first look at it found it: later entries are a writer's. Travels to tasks."""
+
+    path: Path
+    header: IndexHeader
+    bounds: BlockBounds
+
+
 def open_index_file(
     path: Path, layout: StoreLayout, header: IndexHeader | None = None
 ) -> IndexFileView:
@@ -71,6 +80,24 @@ def open_index_file(
         data[slots_end:entries_end].view(ENTRY_DTYPE),
         data[HEADER_BYTES:slots_end].view(">i4"),
     )
+
+
+def read_header(path: Path) -> IndexHeader | None:
+    """Return the header of a file, None if it has none."""
+    try:
+        with path.open("rb") as file:
+            return decode_header(file.read(HEADER_BYTES))
+    except (OSError, FormatError):
+        return None
+
+
+def used_bytes(path: Path, layout: StoreLayout) -> int:
+    """Return how much of an index file there is to read: header, slots, and the entries that it has."""
+    header = read_header(path)
+    if header is None:
+        return 0
+    end = entry_position(header.next_item, layout.index_slots)
+    return min(max(end, 0), layout.index_file_bytes)
 
 
 def lies_inside(offsets: npt.NDArray[Any], header: IndexHeader) -> npt.NDArray[np.bool_]:

@@ -4,25 +4,25 @@ Facts about records need no order and are gathered wherever the records are read
 depends on the record before is judged in log order (`LogCheck`).
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from orbitmq.format.columns import Mark, Rows
-from orbitmq.format.property_crc import property_crc_matches
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.log_view import LogView
-from orbitmq.store.recovery.plan import Note, Repair, RepairKind
+from orbitmq.format.property_crc import CRC_TAIL_BYTES, property_crc_matches
+from orbitmq.log_read import Chunk, LogView
+from orbitmq.message import Property
+from orbitmq.store.recovery.plan import Repair, RepairKind
 from orbitmq.store.recovery.walk import WalkResult
-from orbitmq.store.verify.facts import has_property_crc
 from orbitmq.store.verify.findings import (
     FINDINGS_PER_KIND_MAX,
-    LOOK_STEP,
     OPEN_STEP,
     Findings,
     Kind,
-    Severity,
 )
+
+_CRC_MARK: Final = np.frombuffer(f"{Property.CRC32}\x01".encode(), dtype=np.uint8)
 
 
 class RecordFacts(NamedTuple):
@@ -60,11 +60,24 @@ def record_facts(chunk: Chunk) -> RecordFacts:
 
 def _wrong_property_crcs(chunk: Chunk) -> list[int]:
     wrong = []
-    for row in chunk.rows[has_property_crc(chunk)]:
+    for row in chunk.rows[_has_property_crc(chunk)]:
         end = int(row["properties_at"]) + int(row["properties_length"])  # where the record ends
         if not property_crc_matches(chunk.buffer[end - int(row["size"]) : end].data):
             wrong.append(int(row["log_offset"]))
     return wrong
+
+
+def _has_property_crc(chunk: Chunk) -> npt.NDArray[np.bool_]:
+    """Return which records end with a property CRC."""
+    rows = chunk.rows
+    tails = rows["properties_at"] + rows["properties_length"] - CRC_TAIL_BYTES
+    found: npt.NDArray[np.bool_] = rows["properties_length"] >= CRC_TAIL_BYTES
+    # One byte first: hardly any store has them.
+    found &= chunk.buffer[np.where(found, tails, 0)] == _CRC_MARK[0]
+    candidates = np.flatnonzero(found)
+    marks = chunk.buffer[tails[candidates].astype(np.int64)[:, None] + np.arange(len(_CRC_MARK))]
+    found[candidates] = (marks == _CRC_MARK).all(axis=1)
+    return found
 
 
 class LogCheck:
@@ -98,27 +111,21 @@ class LogCheck:
         before = np.concatenate(([self.last_ms], times[:-1]))
         for index in np.flatnonzero(times < before).tolist():
             cause = f"record is {int(before[index] - times[index])} ms older than the one before it"
-            self._record(log, int(rows["log_offset"][index]), Kind.STORE_TIME, cause, note=True)
+            self._note(log, int(rows["log_offset"][index]), Kind.STORE_TIME, cause)
         self.last_ms = int(times[-1])
         for log_offset in facts.crc_bad:
-            cause = "record does not match its property CRC"
-            self._record(log, log_offset, Kind.PROPERTIES, cause)
+            cause, segment = "record does not match its property CRC", log.at(log_offset)
+            place = segment.path, log_offset - segment.base_offset
+            self._findings.add(
+                Kind.PROPERTIES, *place, cause, advice=OPEN_STEP, log_offset=log_offset
+            )
         self._findings.count(Kind.PROPERTIES, facts.crc_bad_count - len(facts.crc_bad))
         self.facts = self.facts.plus(facts)
 
-    def _record(
-        self, log: LogView, log_offset: int, kind: Kind, cause: str, *, note: bool = False
-    ) -> None:
+    def _note(self, log: LogView, log_offset: int, kind: Kind, cause: str) -> None:
         segment = log.at(log_offset)
-        self._findings.add(
-            kind,
-            segment.path,
-            log_offset - segment.base_offset,
-            cause,
-            advice=LOOK_STEP if note else OPEN_STEP,
-            log_offset=log_offset,
-            severity=Severity.NOTE if note else Severity.ERROR,
-        )
+        position = log_offset - segment.base_offset
+        self._findings.note(kind, segment.path, position, cause, log_offset)
 
     def repair(self, repair: Repair) -> None:
         """Report a bad place."""
@@ -143,19 +150,9 @@ class LogCheck:
     def finish(self, log: LogView, result: WalkResult) -> None:
         """Report what the walk noted, and a last record that is torn."""
         for note in result.notes:
-            self._note(note)
+            place = note.path, note.position
+            self._findings.note(Kind.STORED_OFFSET, *place, note.cause, note.log_offset)
         self._last_record(log, result)
-
-    def _note(self, note: Note) -> None:
-        self._findings.add(
-            Kind.STORED_OFFSET,
-            note.path,
-            note.position,
-            note.cause,
-            advice=LOOK_STEP,
-            log_offset=note.log_offset,
-            severity=Severity.NOTE,
-        )
 
     def _last_record(self, log: LogView, result: WalkResult) -> None:
         """A record whose last page did not reach the disk may still pass: its CRC covers the body only."""
@@ -167,4 +164,4 @@ class LogCheck:
             cause = (
                 "properties of the last record hold zero bytes: it is torn, tags and keys are lost"
             )
-            self._record(log, log_offset, Kind.PROPERTIES, cause, note=True)
+            self._note(log, log_offset, Kind.PROPERTIES, cause)

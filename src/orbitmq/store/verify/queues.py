@@ -1,146 +1,229 @@
-"""Compare queue files with the log, both ways: every record has its unit, every unit its record.
+"""What the log says of queues (`QueueRows`), and the comparison of queues with it (`QueueComparison`).
 
-Units are gathered per queue and compared many at a time, so that a store of 80 000 queues is not read
-one unit at a time. Memory is bounded by PENDING_BYTES and the number of queues.
+Where records are read their units are gathered per queue and compared with the files many at a time. What
+is the same goes on as (first queue offset, count) only; what differs goes on as units. Who gets all rows of
+a queue in log order can tell whether its queue offsets follow one another, and judge what differs.
 """
 
 from collections import defaultdict
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from orbitmq.files.layout import QueueKind, StoreLayout
-from orbitmq.files.listing import OnProblem
+from orbitmq.files.layout import QueueKind
+from orbitmq.files.listing import QueueFiles
 from orbitmq.files.positioned import FileCache
-from orbitmq.format.cq_unit import UNIT, UNIT_BYTES
+from orbitmq.format import batch_unit
+from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import Chunk
 from orbitmq.message import LMQ_PREFIX
-from orbitmq.store.dispatch import Chunk
+from orbitmq.store.recovery.queue_counts import Queue
+from orbitmq.store.verify.batch_units import BatchComparison
 from orbitmq.store.verify.expected_units import ExpectedUnits, QueueOrder, UnitRun
-from orbitmq.store.verify.findings import LOOK_STEP, Findings, Kind, Severity
-from orbitmq.store.verify.stray_units import StrayUnits
-from orbitmq.store.verify.unit_compare import QueueName, UnitComparison
-from orbitmq.units import MiB
+from orbitmq.store.verify.facts import StoreFacts
+from orbitmq.store.verify.findings import Findings, Kind
+from orbitmq.store.verify.stored_units import QueueName, open_units
+from orbitmq.store.verify.units import UnitComparison, check_stray_units
 
-PENDING_BYTES: Final = 64 * MiB
+FILES_FIRST: Final = -1
+
+QueueOrderKey = tuple[str, bytes, int, int]
+"""Kind, topic, queue id, log offset: rows sorted by it come queue by queue, each in log order."""
 
 
-class SimpleQueueCheck:
-    """The simple queues of one store. `add` every chunk of the log in order, then `finish`.
+class QueueRow(NamedTuple):
+    """Something to know of a queue, at one place of the log.
 
-    Units of records from `lag_from` on may be missing: they had not been dispatched yet.
+    `units` None: `unit_count` units from queue offset `first` on are as they should be, or (`skipped`)
+    are not to be looked at. `files`: what lies on disk, at log offset FILES_FIRST.
+    """
+
+    kind: str  # QueueKind
+    topic: bytes
+    queue_id: int
+    log_offset: int
+    first: int = 0
+    unit_count: int = 0
+    units: bytes | None = None
+    skipped: bool = False
+    files: QueueFiles | None = None
+
+    @property
+    def queue(self) -> tuple[str, bytes, int]:
+        return self.kind, self.topic, self.queue_id
+
+    @property
+    def order(self) -> QueueOrderKey:
+        return self.kind, self.topic, self.queue_id, self.log_offset
+
+    def pieces(self, units_max: int) -> Iterator["QueueRow"]:
+        """Yield the same in rows of so many units at most."""
+        if self.units is None or self.unit_count <= units_max:
+            yield self
+            return
+        width = len(self.units) // self.unit_count
+        for at in range(0, self.unit_count, units_max):
+            part = self.units[at * width : (at + units_max) * width]
+            yield self._replace(
+                log_offset=int.from_bytes(part[:8], "big"),
+                first=self.first + at,
+                unit_count=len(part) // width,
+                units=part,
+            )
+
+
+class QueueRows:
+    """Makes the rows of records, chunk by chunk in log order. Not thread-safe.
+
+    Units are held until they are `pending_bytes`: a store of 80 000 queues is not read one by one.
     """
 
     def __init__(
-        self,
-        layout: StoreLayout,
-        files: FileCache,
-        kernels: Kernels,
-        findings: Findings,
-        *,
-        lag_from: int,
-        light_queues: bool,
+        self, facts: StoreFacts, kernels: Kernels, files: FileCache, *, pending_bytes: int
     ) -> None:
-        self._layout = layout
-        self._findings = findings
-        self._light_queues = light_queues
-        self._expected = ExpectedUnits(kernels, light_queues=light_queues)
-        self._orders: defaultdict[int, QueueOrder] = defaultdict(QueueOrder)
-        self._pending: dict[int, tuple[int, bytearray]] = {}
+        self._expected = ExpectedUnits(
+            kernels, batch_topics=facts.batch_topics, light_queues=facts.light_queues
+        )
+        self._stored = open_units(facts.layout, files, kernels)
+        self._pending: dict[int, tuple[int, bytearray]] = {}  # first queue offset, units
         self._pending_bytes = 0
-        self._comparison = UnitComparison(layout, files, kernels, lag_from=lag_from)
+        self._pending_max = pending_bytes
 
-    @property
-    def lagging(self) -> int:
-        return self._comparison.lagging
+    def add(self, chunk: Chunk) -> Iterator[QueueRow]:
+        """Take the next records; yield rows that are ready."""
+        for run in self._expected.runs(chunk):
+            if run.kind is QueueKind.BATCH:
+                count = len(run.units) // batch_unit.UNIT_BYTES
+                yield self._row(run, unit_count=count, units=run.units)
+            else:
+                yield from self._hold(run)
+        if self._pending_bytes > self._pending_max:
+            yield from self.rest()
 
-    def add(self, chunk: Chunk, simple: npt.NDArray[np.bool_]) -> None:
-        """Expect a unit for each of the chunk's rows that `simple` marks."""
-        rows = chunk.rows if simple.all() else chunk.rows[simple]
-        for run in self._expected.runs(chunk.buffer, rows):
-            self._expect(run)
-        if self._pending_bytes > PENDING_BYTES:
-            self._compare_all()
+    def skip(self, chunk: Chunk) -> Iterator[QueueRow]:
+        """Yield rows for records whose units are not to be looked at."""
+        for run in self._expected.runs(chunk):
+            if run.kind is QueueKind.SIMPLE:
+                yield from self._ready(run.number)
+                yield self._row(run, unit_count=len(run.units) // UNIT_BYTES, skipped=True)
 
-    def skip(self, chunk: Chunk) -> None:
-        """Pass over records whose units are not to be looked at."""
-        for run in self._expected.runs(chunk.buffer, chunk.rows):
-            self._orders[run.number].skip(run.first, len(run.units) // UNIT_BYTES)
+    def rest(self) -> Iterator[QueueRow]:
+        """Yield all rows that are left."""
+        for number in list(self._pending):
+            yield from self._ready(number)
 
-    def _expect(self, run: UnitRun) -> None:
-        order = self._orders[run.number]
-        repeated, odd = order.take(run.first, len(run.units) // UNIT_BYTES)
-        if odd is not None:
-            log_offset = UNIT.unpack_from(run.units)[0]
-            name = self._name(run.number)
-            note_queue_offset(self._layout, name, log_offset, odd, self._findings)
-        units = run.units[repeated * UNIT_BYTES :]
-        if units:
-            self._hold(run.number, run.first + repeated, units)
+    def _row(
+        self, run: UnitRun, *, unit_count: int, units: bytes | None = None, skipped: bool = False
+    ) -> QueueRow:
+        queue = self._expected.names[run.number]
+        return QueueRow(run.kind, *queue, run.log_offset, run.first, unit_count, units, skipped)
 
-    def _hold(self, number: int, first: int, data: bytes) -> None:
-        held = self._pending.get(number)
-        if held is not None and held[0] + len(held[1]) // UNIT_BYTES != first:
-            self._compare(number, *held)
-            self._pending_bytes -= len(held[1])
+    def _hold(self, run: UnitRun) -> Iterator[QueueRow]:
+        held = self._pending.get(run.number)
+        if held is not None and held[0] + len(held[1]) // UNIT_BYTES != run.first:
+            yield from self._ready(run.number)
             held = None
         if held is None:
-            held = self._pending[number] = (first, bytearray())
-        held[1].extend(data)
-        self._pending_bytes += len(data)
+            held = self._pending[run.number] = (run.first, bytearray())
+        held[1].extend(run.units)
+        self._pending_bytes += len(run.units)
 
-    def _name(self, number: int) -> QueueName:
-        return queue_name(self._expected.names[number])
-
-    def _compare_all(self) -> None:
-        for number, (first, data) in self._pending.items():
-            self._compare(number, first, data)
-        self._pending = {}
-        self._pending_bytes = 0
-
-    def _compare(self, number: int, first: int, data: bytearray) -> None:
-        self._comparison.compare(self._name(number), first, bytes(data), self._findings)
-
-    def finish(self, on_problem: OnProblem, *, log_min: int, log_end: int) -> None:
-        """Compare the rest, then look at everything in the files that no record stands behind."""
-        self._compare_all()
-        self._comparison.finish(self._findings)
-        stray = StrayUnits(self._layout, self._findings, log_min=log_min, log_end=log_end)
-        for queue in self._layout.list_queues(QueueKind.SIMPLE, on_problem=on_problem):
-            if is_looked_at(queue.topic, light_queues=self._light_queues):
-                number = self._expected.find(queue.topic, queue.queue_id)
-                stray.check(queue, self._orders.get(number), on_problem)
+    def _ready(self, number: int) -> Iterator[QueueRow]:
+        held = self._pending.pop(number, None)
+        if held is None:
+            return
+        self._pending_bytes -= len(held[1])
+        run = UnitRun(QueueKind.SIMPLE, number, bytes(held[1]), held[0])
+        name = queue_name(self._expected.names[number])
+        same = self._stored.is_same(name, run.first, run.units)
+        count = len(run.units) // UNIT_BYTES
+        yield self._row(run, unit_count=count, units=None if same else run.units)
 
 
-def is_looked_at(topic: str, *, light_queues: bool) -> bool:
-    """Tell whether a queue on disk is checked: those of light messages only if the broker makes them."""
-    return light_queues or not topic.startswith(LMQ_PREFIX)
+def file_rows(facts: StoreFacts, findings: Findings) -> Iterator[QueueRow]:
+    """Yield a row for every queue on disk that is looked at."""
+    for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
+        for queue in facts.layout.list_queues(kind, on_problem=findings.add_problem):
+            # Those of light messages only if the broker makes them.
+            if kind is QueueKind.BATCH or facts.light_queues or not _is_light(queue):
+                topic = queue.topic.encode()
+                yield QueueRow(kind, topic, queue.queue_id, FILES_FIRST, files=queue)
 
 
-def queue_name(queue: tuple[bytes, int]) -> QueueName:
+def _is_light(queue: QueueFiles) -> bool:
+    return queue.topic.startswith(LMQ_PREFIX)
+
+
+class QueueComparison:
+    """Compares queues with what all rows say of them, each queue's in log order. Not thread-safe."""
+
+    def __init__(self, facts: StoreFacts, kernels: Kernels, files: FileCache) -> None:
+        self.findings = Findings()
+        self._facts = facts
+        stored = open_units(facts.layout, files, kernels)
+        self._units = UnitComparison(stored, self.findings, lag_from=facts.queues_from)
+        self._orders: defaultdict[Queue, QueueOrder] = defaultdict(QueueOrder)
+        self._files: dict[Queue, QueueFiles] = {}
+        self._batches: dict[Queue, BatchComparison] = {}
+
+    def take(self, row: QueueRow) -> None:
+        """Take the next row of a queue."""
+        queue = row.topic, row.queue_id
+        if row.kind == QueueKind.BATCH:
+            self._take_batch(queue, row)
+        elif row.files is not None:
+            self._files[queue] = row.files
+        elif row.skipped:
+            self._orders[queue].skip(row.first, row.unit_count)
+        else:
+            self._take_simple(queue, row)
+
+    def _take_simple(self, queue: Queue, row: QueueRow) -> None:
+        repeated, odd = self._orders[queue].take(row.first, row.unit_count)
+        if odd is not None:
+            self._note_order(queue_name(queue), row.log_offset, odd)
+        if row.units is not None and repeated < row.unit_count:
+            units = row.units[repeated * UNIT_BYTES :]
+            self._units.compare(queue_name(queue), row.first + repeated, units)
+
+    def _take_batch(self, queue: Queue, row: QueueRow) -> None:
+        comparison = self._batches.get(queue)
+        if comparison is None:
+            layout, name = self._facts.layout, queue_name(queue)
+            comparison = BatchComparison(layout, name, self.findings, log_min=self._facts.log_min)
+            self._batches[queue] = comparison
+        if row.units is not None:
+            units = np.frombuffer(row.units, batch_unit.UNIT_DTYPE)
+            comparison.add(units, lag_from=self._facts.queues_from)
+
+    def finish(self, log_end: int) -> None:
+        """Report the rest of all queues, and forget them; units from `log_end` on are a writer's."""
+        self._units.finish()
+        for queue, files in self._files.items():
+            check_stray_units(
+                self._facts.layout,
+                files,
+                self._orders.get(queue),
+                self.findings,
+                log_min=self._facts.log_min,
+                log_end=log_end,
+            )
+        for comparison in self._batches.values():
+            comparison.finish(log_end)
+        for table in (self._orders, self._files, self._batches):
+            table.clear()
+
+    def _note_order(self, queue: QueueName, log_offset: int, odd: str) -> None:
+        layout = self._facts.layout
+        position = log_offset % layout.segment_bytes
+        path = layout.segment_path(log_offset - position)
+        cause = f"{queue[0]}/{queue[1]}: {odd}"
+        self.findings.note(Kind.QUEUE_OFFSET, path, position, cause, log_offset)
+
+
+def queue_name(queue: Queue) -> QueueName:
     """Return topic and queue id as findings and paths spell them."""
     topic, queue_id = queue
     return topic.decode("utf-8", "replace"), queue_id
-
-
-def note_queue_offset(
-    layout: StoreLayout, queue: QueueName, log_offset: int, odd: str, findings: Findings
-) -> None:
-    """Report that the queue offset of this record does not follow the one before it."""
-    path, position = _segment_place(layout, log_offset)
-    findings.add(
-        Kind.QUEUE_OFFSET,
-        path,
-        position,
-        f"{queue[0]}/{queue[1]}: {odd}",
-        advice=LOOK_STEP,
-        log_offset=log_offset,
-        severity=Severity.NOTE,
-    )
-
-
-def _segment_place(layout: StoreLayout, log_offset: int) -> tuple[Path, int]:
-    position = log_offset % layout.segment_bytes
-    return layout.segment_path(log_offset - position), position

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from orbitmq.format.columns import ITEM, ROW, Bytes, Mark, Rows, as_bytes_array
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.dispatch import Chunk
+from orbitmq.log_read import Chunk
 
 
 class PackedChunk(NamedTuple):

@@ -4,8 +4,8 @@ Tasks scan splits of what is new and pack it (`dispatch/source.py`); the driver 
 log order, syncs them, and tells the store (`DispatchWriter`). So there is one writer, and executors only
 read. A small batch is one task.
 
-What has been dispatched is told by the store's own file `done`, written after the bytes that it vouches
-for. Spark's checkpoint cannot be: it knows nothing of a store that recovered meanwhile. Each query
+What has been dispatched is told by the store's own file `done`, written after the bytes that it tells
+of. Spark's checkpoint cannot be: it knows nothing of a store that recovered meanwhile. Each query
 starts where `done` says, with a checkpoint of its own that goes away with it.
 """
 
@@ -20,9 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 from orbitmq.errors import ConfigError, JobFailedError, StoreError
 from orbitmq.files.listing import list_segments
+from orbitmq.format.columns import Ints
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import BACK_BYTES
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.jobs.dispatch.chunks import PackedChunk, unpack_chunk
 from orbitmq.spark.jobs.dispatch.source import (
@@ -31,10 +35,8 @@ from orbitmq.spark.jobs.dispatch.source import (
     TailOptions,
     is_speaking,
 )
-from orbitmq.spark.jobs.dispatch.times import DispatchTimes
-from orbitmq.spark.source.split_reader import BACK_BYTES
 from orbitmq.store.spark_dispatch.handover import DIRECTORY, Handover
-from orbitmq.store.spark_dispatch.writer import DispatchWriter, NewEpochError, read_terms
+from orbitmq.store.spark_dispatch.writer import DispatchWriter, NewEpochError, read_settings
 from orbitmq.units import KiB, MiB
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ log = logging.getLogger(__name__)
 BATCH_BYTES: Final = 128 * MiB
 BATCH_BYTES_MIN: Final = 1 * MiB
 SHOW_SECONDS: Final = 1.0
+SAMPLE: Final = 10_000
+"""Latencies are those of so many records, the newest ones."""
 RETRIES: Final = 3
 """So often a query that failed is tried again, unless it has dispatched something."""
 
@@ -58,6 +62,32 @@ QUICK_NOTES: Final = {
 
 _LOOK_SECONDS: Final = 0.1
 _CHECKPOINT: Final = "checkpoint-"
+
+
+class DispatchTimes:
+    """Counts of a job, and how long records take from append to dispatched. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the rest
+        self._sample: Ints = np.zeros(0, dtype=np.int64)
+        self.records = 0
+        self.batches = 0
+
+    def add(self, store_ms: Sequence[Ints], now_ms: int) -> None:
+        """Note a batch: when its records were appended, and that they are dispatched now."""
+        with self._lock:
+            self.batches += 1
+            self.records += sum(len(times) for times in store_ms)
+            taken = [now_ms - times for times in store_ms]
+            self._sample = np.concatenate([self._sample, *taken])[-SAMPLE:]
+
+    def percentiles(self) -> tuple[float, float]:
+        """Return p50 and p99 in ms; 0 before the first record."""
+        with self._lock:
+            if not len(self._sample):
+                return 0.0, 0.0
+            median, slow = np.percentile(self._sample, [50, 99])
+            return float(median), float(slow)
 
 
 class DispatchProgress(NamedTuple):
@@ -109,7 +139,7 @@ class DispatchJob:
 
     def run(self) -> DispatchProgress:
         """Dispatch until `stop`, or with `once` until all is dispatched; return how far that is."""
-        read_terms(self._handover)  # before anything is made in a directory that is no store
+        read_settings(self._handover)  # before anything is made in a directory that is no store
         with self._handover.only_job():
             if self._options.once:
                 self._require_speaking()
@@ -127,7 +157,7 @@ class DispatchJob:
         self._stopping.set()
 
     def _require_speaking(self) -> None:
-        if not is_speaking(self._handover.shown(), _now_ms()):
+        if not is_speaking(self._handover.readable_offset(), _now_ms()):
             what = "its broker was killed, and what its log holds is not known"
             raise StoreError(self._root, what, "Start the broker first: it recovers the store.")
 
@@ -163,7 +193,7 @@ class DispatchJob:
         return not self._is_over(writer)
 
     def _is_over(self, writer: DispatchWriter) -> bool:
-        return read_terms(self._handover).epoch != writer.epoch
+        return read_settings(self._handover).epoch != writer.epoch
 
     def _start(self, writer: DispatchWriter, checkpoint: Path) -> "StreamingQuery":
         def dispatch(frame: "DataFrame", _: int) -> None:
@@ -254,7 +284,7 @@ class DispatchJob:
             self._show(self._progress(writer))
 
     def _progress(self, writer: DispatchWriter) -> DispatchProgress:
-        shown, now_ms = self._handover.shown(), _now_ms()
+        shown, now_ms = self._handover.readable_offset(), _now_ms()
         behind = max(shown.log_offset - writer.offset, 0) if shown is not None else 0
         store = "closed" if shown is not None and shown.closed else "open"
         if not is_speaking(shown, now_ms):

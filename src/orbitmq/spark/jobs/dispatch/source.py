@@ -1,9 +1,9 @@
 """The tail of a commit log as a stream: what a store shows and is not dispatched yet, in packed chunks.
 
 The offset of the stream is a log offset, always one where a record starts. How far it goes is told by the
-store itself (`Handover.shown`): with sync flush that is what is on disk, and never half a record. A store
-that was killed says nothing any more, and then the stream waits: what its log holds is known when it has
-recovered.
+store itself (`Handover.readable_offset`): with sync flush that is what is on disk, and never half a record.
+A store that was killed says nothing any more, and then the stream waits: what its log holds is known when
+it has recovered.
 """
 
 import json
@@ -22,13 +22,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from orbitmq.files.layout import StoreLayout
 from orbitmq.format.columns import ScanOptions
-from orbitmq.format.handover import Shown
+from orbitmq.format.handover import ReadableOffset
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import BadPlace, LogTail, Split, cut, read_split
 from orbitmq.spark.jobs.dispatch.chunks import PackedChunk, pack_chunk
-from orbitmq.spark.jobs.dispatch.tail import LogTail
-from orbitmq.spark.source.split_reader import BadPlace, read_split
-from orbitmq.spark.source.splits import Split
+from orbitmq.spark.source.segment import open_split
 from orbitmq.store.spark_dispatch.handover import Handover
 from orbitmq.units import SECOND_MS, MiB
 
@@ -75,7 +75,7 @@ class TailOptions:
         return cls(**{**values, **lists})
 
 
-def is_speaking(shown: Shown | None, now_ms: int) -> bool:
+def is_speaking(shown: ReadableOffset | None, now_ms: int) -> bool:
     """Tell whether what a store has shown can be relied on: it runs, or was closed in order."""
     return shown is not None and (shown.closed or now_ms - shown.told_ms < SILENT_MS)
 
@@ -114,31 +114,33 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(self._options.batch_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._shown_offset()
+        self._target = self._readable_offset()
 
     def latestOffset(self, start: Mapping[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return how far the next batch goes. Waits a moment: else Spark would ask without a pause."""
         first = start["log_offset"]
         deadline = time.monotonic() + (_WAIT_SECONDS if self._target is None else 0)
-        while (end := self._shown_offset()) <= first and time.monotonic() < deadline:
+        while (end := self._readable_offset()) <= first and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
         if end <= first:
             return {"log_offset": first}
         room = None if isinstance(limit, ReadAllAvailable) else self._options.batch_bytes
-        return {"log_offset": self._log_tail().whole_records(first, end, room)}
+        tail = self._log_tail()
+        return {"log_offset": tail.whole_records(tail.published(first, end), room)}
 
-    def _shown_offset(self) -> int:
+    def _readable_offset(self) -> int:
         if self._target is not None:
             return self._target
-        shown = Handover(Path(self._options.root)).shown()
+        shown = Handover(Path(self._options.root)).readable_offset()
         if shown is None or shown.epoch != self._options.epoch:
             return -1
         return shown.log_offset if is_speaking(shown, time.time_ns() // 1_000_000) else -1
 
     def _log_tail(self) -> LogTail:
         if self._tail is None:
-            directories = tuple(Path(path) for path in self._options.log_paths)
-            self._tail = LogTail(directories, self._options.segment_bytes, compiled())
+            paths = tuple(Path(path) for path in self._options.log_paths)
+            root, size = Path(self._options.root), self._options.segment_bytes
+            self._tail = LogTail(StoreLayout(root, commit_log_paths=paths, segment_bytes=size))
         return self._tail
 
     def partitions(
@@ -146,7 +148,8 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> Sequence[InputPartition]:
         first, last = start["log_offset"], end["log_offset"]
         share = max(SMALL_BYTES, -(-(last - first) // self._options.tasks))
-        return [InputPartition(split) for split in self._log_tail().splits(first, last, share)]
+        plan = self._log_tail().published(first, last)
+        return [InputPartition(split) for split in cut(plan, share)]
 
     # --- reading ---
 
@@ -157,11 +160,11 @@ class TailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         kernels = compiled()
         scan = ScanOptions(delay_ms=options.delay_ms)
         empty = True
-        for segment, rows in read_split(
-            split, kernels, scan, _log_bad, back_bytes=options.back_bytes
+        for chunk in read_split(
+            split, open_split(split), kernels, scan, _log_bad, back_bytes=options.back_bytes
         ):
-            packed = pack_chunk(segment.data, rows, kernels, with_items=options.with_items)
-            yield _batch(pa, split, int(rows["log_offset"][0]), packed)
+            packed = pack_chunk(chunk.buffer, chunk.rows, kernels, with_items=options.with_items)
+            yield _batch(pa, split, int(chunk.rows["log_offset"][0]), packed)
             empty = False
         if empty:  # a blank alone; the driver must hear that somebody looked
             yield _batch(pa, split, split.start, PackedChunk(b"", b"", b""))

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from orbitmq.errors import JobFailedError
-from orbitmq.format.columns import ScanOptions, Stop
 from orbitmq.format.kernels import Kernels, compiled, plain
+from orbitmq.log_read import LogView, Split, is_closed_at
+from orbitmq.log_read.plan import PLAIN_BYTES
 from orbitmq.spark.jobs.rebuild.pack import PackOptions
 from orbitmq.spark.jobs.rebuild.parts import SplitFacts
-from orbitmq.spark.source.splits import PLAIN_BYTES, Split
 from orbitmq.store.offline.rebuild import require_tail
-from orbitmq.store.recovery.log_view import LogView
 from orbitmq.store.recovery.plan import Repair, WalkOptions
 from orbitmq.store.recovery.queue_counts import Queue
 from orbitmq.store.recovery.walk import WalkResult, walk
@@ -84,12 +83,7 @@ def _pass_blank(chain: LogChain, split: Split, log: LogView) -> bool:
     """Move on to the split's segment if the one before is closed; False: it is not."""
     while chain.at < split.base_offset:
         segment = log.at(chain.at)
-        position = chain.at - segment.base_offset
-        looking = ScanOptions(max_rows=1)
-        found = plain().scan(
-            segment.data, position, len(segment.data), segment.base_offset, looking
-        )
-        if found.stop not in (Stop.BLANK, Stop.END) or len(found.rows):
+        if not is_closed_at(segment, chain.at, kernels=plain()):
             return False
         chain.at = segment.end_offset
     return True
@@ -145,7 +139,7 @@ def _kernels_for(log: LogView, at: int) -> Kernels:
 def cut_stale(chain: LogChain, log: LogView, options: PackOptions, again: ScanAgain) -> LogChain:
     """Return the chain as recovery would read it, where a glance does not tell.
 
-    Bytes of an earlier life of a segment may look like records that follow. Only reading the log in order,
+    Stale bytes of a segment may look like records that follow. Only reading the log in order,
     with the next queue offset of every queue at hand, tells them from a clock that was set back.
     """
     result = WalkResult(log.min_offset)

@@ -5,7 +5,7 @@
           each key gets its place (`queue_runs`, `rebuild/plan.py`)
   build   a task for some files each: queues and index (`rebuild/build.py`)
   settle  the driver: everything is there, once; files get their names (`attempt_files`), then new ones
-          change places with old ones and the checkpoint vouches for them (`store.offline.exchange`)
+          change places with old ones and the checkpoint covers them (`store.offline.exchange`)
 
 The driver holds the store's lock from the first to the last step. Whatever fails or dies before the exchange
 leaves the store as it was; the new files lie in a directory of their own until then.
@@ -27,6 +27,7 @@ from orbitmq.files.listing import SegmentFile
 from orbitmq.files.lock import StoreLock
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import plain
+from orbitmq.log_read import LogPlan, LogView, Split, cut, open_log
 from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.jobs.rebuild.attempt_files import DIRECTORY, AttemptFiles, settle
@@ -34,19 +35,16 @@ from orbitmq.spark.jobs.rebuild.build import Build
 from orbitmq.spark.jobs.rebuild.chain import LogChain, cut_stale, find_end, join
 from orbitmq.spark.jobs.rebuild.options import RebuildOptions, RebuildReport
 from orbitmq.spark.jobs.rebuild.pack import PackOptions
-from orbitmq.spark.jobs.rebuild.parts import SplitFacts
+from orbitmq.spark.jobs.rebuild.parts import Scan, SplitFacts
 from orbitmq.spark.jobs.rebuild.plan import Planner, RebuildPlan, ext_units_per_file, share
 from orbitmq.spark.jobs.rebuild.queue_runs import QueueRuns, batch_runs, simple_runs
-from orbitmq.spark.jobs.rebuild.scan import Scan
 from orbitmq.spark.jobs.rebuild.shield import uninterrupted
 from orbitmq.spark.jobs.rebuild.state import load_rebuilt
 from orbitmq.spark.progress import JobProgress
 from orbitmq.spark.shared_paths import absolute_settings
-from orbitmq.spark.source.splits import LogPlan, Split, cut, written_length
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import WorkFiles
 from orbitmq.store.offline.tools import config_of, locked, make_dispatcher
-from orbitmq.store.recovery.log_view import LogView, open_log
 from orbitmq.store.verify.facts import is_open_elsewhere
 
 SCANS_PER_CORE: Final = 4
@@ -167,13 +165,13 @@ class _Rebuild:
         self._require_topics(simple, batches)
         plan = self._plan(chain, simple, batches)
         kept: list[Path] = []
-        vouched = False
+        trusted = False
         if not self._options.dry_run:
             with self._timed("build"):
                 self._build(plan, chain)
             with self._timed("exchange"):
-                kept, vouched = self._exchange(chain, simple, batches, end)
-        return self._report(chain, simple, batches, plan, kept, vouched)
+                kept, trusted = self._exchange(chain, simple, batches, end)
+        return self._report(chain, simple, batches, plan, kept, trusted)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -199,7 +197,7 @@ class _Rebuild:
 
     def _splits(self, log: LogView) -> list[Split]:
         """Cut what was ever written; where the log ends shows when it is read."""
-        written = [(segment, written_length(segment)) for segment in log.segments]
+        written = [(segment, segment.written_end()) for segment in log.segments]
         while written and not written[-1][1]:
             written.pop()
         if not written:
@@ -300,19 +298,19 @@ class _Rebuild:
             dispatcher = make_dispatcher(
                 self._config, self._work.layout, files, self._disk, plain(), self._clock
             )
-            vouches = self._scope.is_whole
-            if vouches:
+            trusted = self._scope.is_whole
+            if trusted:
                 load_rebuilt(dispatcher, simple, batches, self._layout)
-                vouches = self._work.load_kept(dispatcher, expired)
+                trusted = self._work.load_kept(dispatcher, expired)
             with uninterrupted(self._progress):
                 kept = self._work.exchange()
-                if vouches:
-                    self._work.vouch(
+                if trusted:
+                    self._work.write_checkpoint(
                         dispatcher, end, chain.last_store_ms, index_enabled=self._with_index
                     )
                 else:
                     self._work.note_times(end, chain.last_store_ms)
-        return kept, vouches
+        return kept, trusted
 
     def _report(
         self,
@@ -321,7 +319,7 @@ class _Rebuild:
         batches: QueueRuns,
         plan: RebuildPlan,
         kept: list[Path],
-        vouched: bool,
+        trusted: bool,
     ) -> RebuildReport:
         made = [
             result
@@ -340,7 +338,7 @@ class _Rebuild:
             index_files=len(plan.index_names),
             index_entries=entries,
             conflicts=simple.conflicts,
-            trusted=vouched,
+            trusted=trusted,
             kept=tuple(kept),
             shuffle_bytes=sum(part.length for part in parts),
             seconds=dict(self._seconds),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orbitmq.spark.source.splits import SPLIT_BYTES
+from orbitmq.log_read import SPLIT_BYTES
 from orbitmq.store.offline.exchange import Scope
 
 

@@ -14,6 +14,7 @@ from orbitmq.files.layout import StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import Mark, Rows, ScanOptions
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import BACK_BYTES, BadPlace, Chunk, OnBad, Split, read_split
 from orbitmq.message import QueueType
 from orbitmq.spark.jobs.rebuild.pack_collect import (
     BatchCollector,
@@ -23,11 +24,10 @@ from orbitmq.spark.jobs.rebuild.pack_collect import (
     UnitRuns,
 )
 from orbitmq.spark.jobs.rebuild.pack_items import PackedItems, pack_items
-from orbitmq.spark.source.split_reader import BACK_BYTES, BadPlace, LogChunk, OnBad, read_split
-from orbitmq.spark.source.splits import Split
+from orbitmq.spark.source.segment import open_split
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.dispatch import Chunk, Dispatcher
+from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.queues.names import QueueNames
 from orbitmq.store.recovery.torn_records import NOWHERE, first_torn, whole_from
 from orbitmq.store.topic_types import read_batch_topics
@@ -173,10 +173,11 @@ class _Packer:
             pack_items(self._items.parts),
         )
 
-    def _chunks(self, *, at_record: bool) -> Iterable[LogChunk]:
+    def _chunks(self, *, at_record: bool) -> Iterable[Chunk]:
         options = self._options
         return read_split(
             self._split,
+            open_split(self._split),
             self._kernels,
             options.scan,
             self._on_bad,
@@ -184,8 +185,8 @@ class _Packer:
             at_record=at_record,
         )
 
-    def _take(self, chunk: LogChunk) -> None:
-        data, rows = chunk.segment.data, chunk.rows
+    def _take(self, chunk: Chunk) -> None:
+        data, rows = chunk.buffer, chunk.rows
         torn = first_torn(data, rows, self._options.whole_from)
         if torn is not None:
             rows = rows[:torn]

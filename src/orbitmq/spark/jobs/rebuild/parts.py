@@ -6,6 +6,7 @@ needs them. Every task can reach the store's directory anyway, or it could not r
 """
 
 import mmap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,12 +17,14 @@ import numpy.typing as npt
 from orbitmq.errors import JobFailedError, io_error
 from orbitmq.files.disk import Disk
 from orbitmq.format.columns import Bytes
+from orbitmq.format.kernels import compiled
+from orbitmq.log_read import BadPlace, Split
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
-from orbitmq.spark.jobs.rebuild.pack import PackedQueue, PackedSplit
+from orbitmq.spark.jobs.rebuild.pack import PackedQueue, PackedSplit, PackOptions, pack_split
 from orbitmq.spark.jobs.rebuild.pack_collect import Flags, Runs
 from orbitmq.spark.jobs.rebuild.pack_items import PackedItems
-from orbitmq.spark.source.split_reader import BadPlace
-from orbitmq.spark.source.splits import Split
+from orbitmq.spark.progress import StageCounter
+from orbitmq.spark.shared_paths import require_seen
 
 _ALIGNED: Final = 8
 _ITEM_COLUMNS: Final = ("offsets", "times", "counts", "hashes")
@@ -151,3 +154,33 @@ def _map(part: Part) -> Bytes:
         what = f"{part.path} has {len(mapped)} bytes instead of {part.length}"
         raise JobFailedError(what, "All machines must see the same directory.")
     return np.frombuffer(mapped, dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Packs splits into files of their own. Travels to executors.
+
+    Without units and items only the facts are gathered: no file is written.
+    """
+
+    options: PackOptions
+    files: AttemptFiles
+    counter: StageCounter | None
+    with_units: bool = True
+    with_items: bool = True
+
+    def __call__(self, _number: int, groups: Iterator[list[Split]]) -> Iterator[SplitFacts]:
+        if self.with_units or self.with_items:
+            require_seen(self.files.directory)
+        for splits in groups:
+            yield from map(self.scan, splits)
+
+    def scan(self, split: Split, *, at_record: bool = False) -> SplitFacts:
+        """Scan one split, on the driver too."""
+        packed = pack_split(split, compiled(), self.options, at_record=at_record)
+        part = write_part(
+            packed, self.files, with_units=self.with_units, with_items=self.with_items
+        )
+        if self.counter is not None:
+            self.counter.add(split.end - split.start, packed.records)
+        return facts_of(packed, part)

@@ -12,28 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from orbitmq.files.disk import Disk
 from orbitmq.format.kernels import compiled
+from orbitmq.log_read import SPLIT_BYTES, Split, open_log
 from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
-from orbitmq.spark.jobs.verify.context import VerifyContext
-from orbitmq.spark.jobs.verify.finding_schema import FINDING_SCHEMA
-from orbitmq.spark.jobs.verify.index import IndexFileResult, look_at_index_file, used_bytes
-from orbitmq.spark.jobs.verify.queues import (
-    QueueOrderKey,
-    QueueResult,
-    QueueRow,
-    compare_queues,
-    partition_of,
-)
+from orbitmq.spark.jobs.verify.runner import TaskRunner, compare_queues, partition_of
 from orbitmq.spark.jobs.verify.scan import Scanned, Stretch, StretchRow, scan_split
-from orbitmq.spark.jobs.verify.store import StoreVerification
 from orbitmq.spark.shared_paths import absolute_settings, require_seen
-from orbitmq.spark.source.splits import SPLIT_BYTES, Split
-from orbitmq.store.recovery.log_view import open_log
-from orbitmq.store.verify.basis import look_at
-from orbitmq.store.verify.check import CheckReport
+from orbitmq.store.verify.facts import StoreFacts, look_at
+from orbitmq.store.verify.findings import Findings
+from orbitmq.store.verify.index_chains import IndexFileResult, check_index_file
+from orbitmq.store.verify.index_entries import used_bytes
+from orbitmq.store.verify.queues import QueueOrderKey, QueueRow
+from orbitmq.store.verify.verification import CheckReport, Verification
 from orbitmq.units import GiB
 
 if TYPE_CHECKING:
@@ -46,13 +40,25 @@ TASKS_PER_CORE: Final = 4
 LOG_BYTES_PER_PARTITION: Final = 1 * GiB
 """Of the comparison per queue, to which the scan leaves some megabytes of a gigabyte at most."""
 
+FINDING_SCHEMA: Final = StructType(
+    [
+        StructField("severity", StringType(), nullable=False),  # error or note
+        StructField("kind", StringType(), nullable=False),  # what is damaged (`Kind`)
+        StructField("file", StringType(), nullable=False),
+        StructField("position", LongType(), nullable=False),  # byte in the file
+        StructField("log_offset", LongType(), nullable=True),  # of the record that is meant
+        StructField("cause", StringType(), nullable=False),
+        StructField("advice", StringType(), nullable=False),  # what to do next
+    ]
+)
+
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport(CheckReport):
     """The result of a verification: findings and counts, as a check reports them."""
 
     def findings_frame(self, spark: "SparkSession") -> "DataFrame":
-        """Return the findings as a table (`finding_schema`)."""
+        """Return the findings as a table (FINDING_SCHEMA)."""
         rows = [
             (
                 finding.severity.value,
@@ -81,27 +87,25 @@ def verify(
     StoreError: this is no store, or one that cannot be read with these settings.
     """
     with clear_errors("verify"):
-        basis = look_at(root.absolute(), absolute_settings(settings))
-        tasks = SparkTasks(spark, progress)
+        facts, findings = look_at(root.absolute(), absolute_settings(settings))
+        runner = SparkRunner(spark, progress, split_bytes=split_bytes)
         try:
-            with open_log(basis.layout, Disk(), missing_allowed=True) as log:
-                verification = StoreVerification(
-                    basis, log, tasks, compiled(), split_bytes=split_bytes
-                )
-                report = verification.run()
+            with open_log(facts.layout, Disk(), missing_allowed=True) as log:
+                report = Verification(facts, findings, log, runner).run()
         finally:
-            tasks.close()
+            runner.close()
     return VerifyReport(**{item.name: getattr(report, item.name) for item in fields(report)})
 
 
-class SparkTasks:
-    """Runs the parts of a verification as Spark jobs; see `verify_store.Tasks`. Not thread-safe.
+class SparkRunner(TaskRunner):
+    """Runs the tasks of a verification as Spark jobs. Not thread-safe.
 
     What the scan says of queues stays with the executors, on their disks, until queues are compared: only
     then does the driver know which of it counts.
     """
 
-    def __init__(self, spark: Spark, progress: "JobProgress | None") -> None:
+    def __init__(self, spark: Spark, progress: "JobProgress | None", *, split_bytes: int) -> None:
+        super().__init__(compiled(), split_bytes=split_bytes)
         self._context = context_of(spark)
         self._progress = progress
         self._scanned: list[RDD[Scanned]] = []
@@ -113,28 +117,26 @@ class SparkTasks:
             scanned.unpersist()
         self._scanned = []
 
-    def look_at_index(
-        self, paths: Sequence[Path], context: VerifyContext
+    def check_index_files(
+        self, paths: Sequence[Path], facts: StoreFacts
     ) -> Sequence[IndexFileResult]:
-        layout = context.layout
+        layout = facts.layout
         total = sum(used_bytes(path, layout) for path in paths)
         count = self._counter("index", total)
 
-        def look(path: Path) -> IndexFileResult:
+        def check(path: Path) -> IndexFileResult:
             require_seen(layout.root)
-            result = look_at_index_file(path, context)
+            result = check_index_file(path, layout, compiled(), live=facts.live)
             count(used_bytes(path, layout), 0)
             return result
 
         slices = self._slices(len(paths), total)
-        return self._context.parallelize(paths, slices).map(look).collect()
+        return self._context.parallelize(paths, slices).map(check).collect()
 
-    def scan(
-        self, splits: Sequence[Split], context: VerifyContext, *, exact: bool
-    ) -> Sequence[Stretch]:
+    def scan(self, splits: Sequence[Split], facts: StoreFacts, *, exact: bool) -> Sequence[Stretch]:
         if not splits:
             return []
-        shared = self._context.broadcast(context)
+        shared = self._context.broadcast(facts)
         log_bytes = sum(split.end - split.start for split in splits)
         count = self._counter("rest of the log" if exact else "log", log_bytes)
 
@@ -149,20 +151,16 @@ class SparkTasks:
 
         slices = self._slices(len(splits), log_bytes)
         scanned = self._context.parallelize(splits, slices).mapPartitions(scan)
-        if context.has_queues:
+        if facts.has_queues:
             scanned = scanned.persist(StorageLevel.DISK_ONLY)
             self._scanned.append(scanned)
             self._log_bytes += log_bytes
         return scanned.mapPartitions(_stretches).collect()
 
     def compare_queues(
-        self,
-        accepted: frozenset[int],
-        rows: Sequence[QueueRow],
-        context: VerifyContext,
-        log_end: int,
-    ) -> Iterable[QueueResult]:
-        shared, starts = self._context.broadcast(context), self._context.broadcast(accepted)
+        self, accepted: frozenset[int], rows: Sequence[QueueRow], facts: StoreFacts, log_end: int
+    ) -> Iterable[Findings]:
+        shared, starts = self._context.broadcast(facts), self._context.broadcast(accepted)
         count = self._counter("queues", 0)
 
         def counting(items: Iterable[Scanned]) -> Iterator[tuple[QueueOrderKey, QueueRow]]:
@@ -170,7 +168,7 @@ class SparkTasks:
                 if isinstance(item, StretchRow) and item.start in starts.value:
                     yield item.row.order, item.row
 
-        def compare(keyed: Iterable[tuple[QueueOrderKey, QueueRow]]) -> Iterator[QueueResult]:
+        def compare(keyed: Iterable[tuple[QueueOrderKey, QueueRow]]) -> Iterator[Findings]:
             require_seen(shared.value.layout.root)
             yield compare_queues(_rows(keyed, count), shared.value, log_end)
 

@@ -1,11 +1,11 @@
 """Read a part of the log for its verification: stretches of good records, and what is said of queues.
 
-A task does not know what lies before its split, and cannot judge everything: whether a record that is
-older than the one before it belongs to an earlier life of the segment depends on queues that other tasks
-read. So a stretch ends at every such place, and the driver (`verify/walk.py`) takes it or leaves it whole.
+A task does not know what lies before its split, and cannot decide everything: whether a record that is
+older than the one before it is stale (left from an earlier use of the file) depends on queues that other
+tasks read. So a stretch ends at every such place, and the driver (`walk.py`) takes it or leaves it whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -15,22 +15,24 @@ import numpy.typing as npt
 
 from orbitmq.files.disk import Disk
 from orbitmq.files.positioned import FileCache
-from orbitmq.format.columns import ROW, Bytes, Mark, Rows, ScanOptions, ScanResult, Stop
-from orbitmq.format.kernels import Kernels, compiled
-from orbitmq.spark.jobs.verify.context import VerifyContext
-from orbitmq.spark.jobs.verify.queues import QueueRow, QueueRows
-from orbitmq.spark.source.segment import open_segment
-from orbitmq.spark.source.split_reader import BACK_BYTES
-from orbitmq.spark.source.splits import Split
-from orbitmq.store.dispatch import Chunk
+from orbitmq.format.columns import ROW, Mark, Rows, ScanOptions
+from orbitmq.format.kernels import compiled
+from orbitmq.log_read import BACK_BYTES, Chunk, Segment, Skip, Split, chunks, find_record
+from orbitmq.spark.source.segment import open_split
 from orbitmq.store.recovery.torn_records import first_torn
 from orbitmq.store.recovery.walk import NOTES_MAX
-from orbitmq.store.verify.index import IndexComparison, IndexTally
-from orbitmq.store.verify.log import RecordFacts, record_facts
+from orbitmq.store.verify.facts import StoreFacts
+from orbitmq.store.verify.log_part import LogPart, PartTally
+from orbitmq.store.verify.queues import QueueRow
+from orbitmq.units import MiB
 
 ROWS_MAX: Final = 16_384
 STRETCHES_MAX: Final = 4096
 """Of one split. The driver reads what is left itself, record by record: nothing of it piles up there."""
+
+PENDING_BYTES: Final = 16 * MiB
+ROW_UNITS_MAX: Final = 200
+"""Units of one row. Spark sorts rows by the ten thousand, so a row must be small."""
 
 _LAST_ROWS: Final = 3  # whose store times tell whether what follows is stale
 _NO_ROWS: Final = np.zeros(0, dtype=ROW)
@@ -46,8 +48,7 @@ class Stretch(NamedTuple):
     end: int
     records: int
     rows: bytes
-    facts: RecordFacts
-    tally: IndexTally
+    tally: PartTally
 
 
 class StretchRow(NamedTuple):
@@ -60,14 +61,50 @@ class StretchRow(NamedTuple):
 Scanned = Stretch | StretchRow
 
 
-def scan_split(split: Split, context: VerifyContext, *, exact: bool = False) -> Iterator[Scanned]:
+def scan_split(split: Split, facts: StoreFacts, *, exact: bool = False) -> Iterator[Scanned]:
     """Yield the stretches of a split, each behind the rows of its queues.
 
     `exact`: a record starts at the split's start, one ends at its end, and all between are good.
     """
     with FileCache(Disk(), writable=False) as files:
-        reader = _SplitScan(split, context, compiled(), files)
-        yield from reader.run_exact() if exact else reader.run()
+        part = LogPart(
+            facts,
+            compiled(),
+            files,
+            start=split.start,
+            end=split.limit,
+            pending_bytes=PENDING_BYTES,
+        )
+        scan = _SplitScan(part, whole_from=facts.whole_from)
+        found = _chunks(split, replace(facts.scan, max_rows=ROWS_MAX), exact=exact)
+        yield from scan.run_exact(found) if exact else scan.run(found)
+
+
+def _chunks(split: Split, options: ScanOptions, *, exact: bool) -> Iterator[Chunk]:
+    """Yield the records that start in a split; between two chunks there may be a bad place."""
+    segment, kernels = open_split(split), compiled()
+    start, bad, search_end = split.start, None, min(split.limit, split.end + BACK_BYTES)
+    if exact:
+        segment = _with_end(segment, split)
+        options = replace(options, check_crc=False)  # they were checked
+    else:
+        bad = Skip(search_end=search_end)
+        if start > split.base_offset:
+            found = find_record(segment, start, min(search_end, segment.end_offset), kernels)
+            start = split.end if found is None else found
+    return chunks(
+        segment, start, split.end, kernels=kernels, options=options, limit=split.limit, bad=bad
+    )
+
+
+def _with_end(segment: Segment, split: Split) -> Segment:
+    """Let the missing end of a short file read as zeros, as the driver's view of it does."""
+    if split.end <= segment.end_offset:
+        return segment
+    padded = np.zeros(split.end - split.start, dtype=np.uint8)
+    there = segment.data[split.start - split.base_offset :]
+    padded[: len(there)] = there
+    return Segment(split.start, segment.path, padded)
 
 
 @dataclass(slots=True)
@@ -75,12 +112,11 @@ class _Open:
     """The stretch that is being read."""
 
     start: int
-    end: int
-    last_ms: int
-    wrong_offset: bool
+    wrong_offset: bool  # whether its records name another place than theirs
+    end: int = 0
+    last_ms: int = 0
     records: int = 0
-    facts: RecordFacts = field(default_factory=RecordFacts)
-    tally: IndexTally = field(default_factory=IndexTally)
+    tally: PartTally = field(default_factory=PartTally)
     first: Rows = field(default_factory=lambda: _NO_ROWS)
     last: Rows = field(default_factory=lambda: _NO_ROWS)
 
@@ -97,82 +133,34 @@ class _Open:
         rows = np.concatenate((self.first, self.last))
         _, kept = np.unique(rows["log_offset"], return_index=True)
         sample = rows[kept].tobytes()
-        return Stretch(self.start, self.end, self.records, sample, self.facts, self.tally)
+        return Stretch(self.start, self.end, self.records, sample, self.tally)
 
 
 class _SplitScan:
-    """Reads one split. Not thread-safe."""
+    """Makes stretches of chunks. Not thread-safe."""
 
-    def __init__(
-        self, split: Split, context: VerifyContext, kernels: Kernels, files: FileCache
-    ) -> None:
-        self._base = split.base_offset
-        self._start = split.start - split.base_offset
-        self._end = split.end - split.base_offset
-        data = open_segment(split.path, split.base_offset).data
-        self._data: Bytes = data[: split.limit - split.base_offset]
-        self._context = context
-        self._kernels = kernels
-        self._options = replace(context.scan, max_rows=ROWS_MAX)
-        self._queues = QueueRows(context, kernels, files) if context.has_queues else None
-        self._index: IndexComparison | None = None
-        if context.index_files:
-            index = context.open_index(split.start, split.limit)
-            self._index = IndexComparison(index, lag_from=context.index_from)
+    def __init__(self, part: LogPart, *, whole_from: int) -> None:
+        self._part = part
+        self._whole_from = whole_from
         self._open: _Open | None = None
         self._room = STRETCHES_MAX
 
-    def run(self) -> Iterator[Scanned]:
-        position = self._start if self._start == 0 else self._find(self._start)
-        while 0 <= position < self._end and self._room:
-            found = self._scan(position, self._end, self._options)
-            yield from self._take(found.rows)
-            position = found.stop_at
-            if found.stop in (Stop.CUT, Stop.END) and position < self._end:
-                found = self._scan(position, len(self._data), replace(self._options, max_rows=1))
-                yield from self._take(found.rows)
-                position = found.stop_at
-            if found.stop is Stop.BLANK:
-                break
-            if not len(found.rows) or found.stop is Stop.BAD:
-                yield from self._close()
-                position = self._find(position + 1)
+    def run(self, found: Iterable[Chunk]) -> Iterator[Scanned]:
+        for chunk in found:
+            yield from self._take(chunk)
+            if not self._room:
+                return
         yield from self._close()
 
-    def run_exact(self) -> Iterator[Scanned]:
-        self._pad()
-        position = self._start
-        options = replace(self._options, check_crc=False)  # they were checked
-        while position < self._end:
-            found = self._scan(position, self._end, options)
-            if not len(found.rows):
-                break
-            yield from self._extend(found.rows)
-            position = found.stop_at
+    def run_exact(self, found: Iterable[Chunk]) -> Iterator[Scanned]:
+        for chunk in found:
+            yield from self._extend(chunk)
         yield from self._close()
 
-    def _pad(self) -> None:
-        """Let the missing end of a short file read as zeros, as the driver's view of it does."""
-        if self._end > len(self._data):
-            padded = np.zeros(self._end - self._start, dtype=np.uint8)
-            there = self._data[self._start :]
-            padded[: len(there)] = there
-            self._data, self._base = padded, self._base + self._start
-            self._start, self._end = 0, len(padded)
-
-    def _scan(self, position: int, end: int, options: ScanOptions) -> ScanResult:
-        return self._kernels.scan(self._data, position, end, self._base, options)
-
-    def _find(self, position: int) -> int:
-        """Return where the next record starts that names its own place; it may end behind the split."""
-        end = min(len(self._data), self._end + BACK_BYTES)
-        return self._kernels.find_record(self._data, position, end, self._base)
-
-    def _take(self, rows: Rows) -> Iterator[Scanned]:
+    def _take(self, chunk: Chunk) -> Iterator[Scanned]:
         """Add good records, in new stretches where the driver has to judge."""
-        if not len(rows) or not self._room:
-            return
-        torn = self._torn(rows)
+        rows = chunk.rows
+        torn = self._torn(chunk)
         starts = self._starts(rows) | torn
         starts[1:] |= torn[:-1]
         edges = [0, *(np.flatnonzero(starts[1:]) + 1).tolist(), len(rows)]
@@ -182,13 +170,13 @@ class _SplitScan:
             if not self._room:
                 return
             if not torn[first]:
-                yield from self._extend(rows[first:last])
+                yield from self._extend(Chunk(chunk.buffer, rows[first:last]))
 
-    def _torn(self, rows: Rows) -> npt.NDArray[np.bool_]:
+    def _torn(self, chunk: Chunk) -> npt.NDArray[np.bool_]:
         """Return which records are torn ones of ours."""
-        torn = np.zeros(len(rows), dtype=np.bool_)
+        torn = np.zeros(len(chunk.rows), dtype=np.bool_)
         at = 0
-        while (found := first_torn(self._data, rows[at:], self._context.whole_from)) is not None:
+        while (found := first_torn(chunk.buffer, chunk.rows[at:], self._whole_from)) is not None:
             torn[at + found] = True
             at += found + 1
         return torn
@@ -198,31 +186,28 @@ class _SplitScan:
         times, wrong = rows["store_ms"], rows["marks"] & Mark.OFFSET_WRONG != 0
         starts = np.zeros(len(rows), dtype=np.bool_)
         starts[1:] = (times[1:] < times[:-1]) | (wrong[1:] != wrong[:-1])
-        if self._open is not None:
-            starts[0] = times[0] < self._open.last_ms or wrong[0] != self._open.wrong_offset
+        opened = self._open
+        if opened is not None:
+            follows = rows["log_offset"][0] == opened.end and times[0] >= opened.last_ms
+            starts[0] = not follows or wrong[0] != opened.wrong_offset
         return starts
 
-    def _extend(self, rows: Rows) -> Iterator[Scanned]:
-        start = int(rows["log_offset"][0])
+    def _extend(self, chunk: Chunk) -> Iterator[Scanned]:
         if self._open is None:
-            wrong = bool(rows["marks"][0] & Mark.OFFSET_WRONG)
-            self._open = _Open(start, start, 0, wrong)
-        opened, chunk = self._open, Chunk(self._data, rows)
-        opened.add(rows)
-        opened.facts = opened.facts.plus(record_facts(chunk))
-        if self._index is not None:
-            items = self._kernels.index_items(self._data, rows)
-            self._index.compare(items, start, opened.end, opened.tally)
-        if self._queues is not None:
-            for row in self._queues.add(chunk):
-                yield StretchRow(opened.start, row)
+            start = int(chunk.rows["log_offset"][0])
+            self._open = _Open(start, bool(chunk.rows["marks"][0] & Mark.OFFSET_WRONG))
+        self._open.add(chunk.rows)
+        yield from self._rows(self._part.add(chunk, self._open.tally))
 
     def _close(self) -> Iterator[Scanned]:
-        if self._open is None:
-            return
-        if self._queues is not None:
-            for row in self._queues.finish():
-                yield StretchRow(self._open.start, row)
-        yield self._open.closed()
-        self._open = None
-        self._room -= 1
+        if self._open is not None:
+            yield from self._rows(self._part.rest())
+            yield self._open.closed()
+            self._open = None
+            self._room -= 1
+
+    def _rows(self, rows: Iterable[QueueRow]) -> Iterator[StretchRow]:
+        assert self._open is not None
+        for row in rows:
+            for piece in row.pieces(ROW_UNITS_MAX):
+                yield StretchRow(self._open.start, piece)

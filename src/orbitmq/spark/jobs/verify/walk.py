@@ -11,13 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from orbitmq.format.columns import ROW, Rows, ScanOptions, Stop
+from orbitmq.format.columns import ROW, Rows, ScanOptions
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import Chunk, LogStop, LogView, ReadState, Segment, Split, chunks
 from orbitmq.spark.jobs.verify.scan import Stretch
-from orbitmq.spark.source.splits import Split
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.log_view import LogView, SegmentView
-from orbitmq.store.recovery.replay import LogStop, ReplayState
 from orbitmq.store.recovery.walk import SampledChunk
 
 READ_ROWS: Final = 4096
@@ -42,7 +39,7 @@ class StretchReader:
         self._kernels = kernels
         self._scan = replace(scan, max_rows=READ_ROWS)
 
-    def read(self, at: int, state: ReplayState) -> Iterator[Chunk]:
+    def read(self, at: int, state: ReadState) -> Iterator[Chunk]:
         """Yield the good records from `at` on; see `walk.Read`."""
         state.at, state.stop = at, LogStop.END
         while state.at < self._log.max_offset and state.stop is LogStop.END:
@@ -55,33 +52,25 @@ class StretchReader:
             else:
                 yield from self._read_on(self._log.at(state.at), state)
 
-    def _read_on(self, segment: SegmentView, state: ReplayState) -> Iterator[Chunk]:
-        position = state.at - segment.base_offset
-        found = self._kernels.scan(
-            segment.data, position, len(segment.data), segment.base_offset, self._scan
-        )
-        rows, met = self._up_to_a_stretch(found.rows)
-        if len(rows):
+    def _read_on(self, segment: Segment, state: ReadState) -> Iterator[Chunk]:
+        """Read some records up to the next stretch, or tell why there are none."""
+        reading = chunks(segment, state.at, kernels=self._kernels, options=self._scan, state=state)
+        chunk = next(reading, None)
+        if chunk is not None:
+            rows = self._up_to_a_stretch(chunk.rows)
             state.at = int(rows["log_offset"][-1]) + int(rows["size"][-1])
             yield Chunk(segment.data, rows)
-        if met:
-            return
-        match found.stop:
-            case Stop.FULL:
-                pass
-            case Stop.END:
-                state.at = segment.end_offset
-            case Stop.BLANK if segment.end_offset < self._log.max_offset:
-                state.at = segment.end_offset
-            case Stop.BLANK:
-                state.stop = LogStop.BLANK
-            case _:
-                state.stop = LogStop.BAD
+        elif state.stop is LogStop.END or (
+            state.stop is LogStop.BLANK and segment.end_offset < self._log.max_offset
+        ):
+            state.at, state.stop = segment.end_offset, LogStop.END
+        elif state.stop is LogStop.CUT:
+            state.stop = LogStop.BAD  # nothing of a log lies behind a segment
 
-    def _up_to_a_stretch(self, rows: Rows) -> tuple[Rows, bool]:
-        """Return the rows before the first one that a stretch starts with, and whether there is one."""
+    def _up_to_a_stretch(self, rows: Rows) -> Rows:
+        """Return the rows before the first one that a stretch starts with."""
         known = np.flatnonzero(np.isin(rows["log_offset"][1:], self._starts))
-        return (rows[: known[0] + 1], True) if len(known) else (rows, False)
+        return rows[: known[0] + 1] if len(known) else rows
 
 
 class ReadRanges:

@@ -40,7 +40,7 @@ OnRead = Callable[[int], None]
 """Told how many bytes of files were looked at."""
 
 
-class Found(NamedTuple):
+class KeyOffsets(NamedTuple):
     """Log offsets that may be those of the keys, and the covered stretches [start, end) of the log."""
 
     log_offsets: list[int]
@@ -59,7 +59,7 @@ def find_keys(
     hashes: frozenset[int],
     on_read: OnRead,
     whole_bytes_max: int = WHOLE_BYTES_MAX,
-) -> Found | None:
+) -> KeyOffsets | None:
     """Return what the index says about these key hashes; None: there is no index that can be used."""
     files = _covering_files(layout)
     if not files:
@@ -77,7 +77,7 @@ def find_keys(
             # A record's keys may lie in two files: its first ones then need the file before.
             covered.append((file.first if file.first == before else file.first + 1, file.last))
         before = file.last if found is not None else None
-    return Found(offsets, covered)
+    return KeyOffsets(offsets, covered)
 
 
 def _covering_files(layout: StoreLayout) -> list[_CoveringFile]:

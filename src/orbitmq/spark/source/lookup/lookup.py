@@ -5,7 +5,7 @@ keys, ids                              | index files (`lookup/index.py`); an off
 startTime, endTime                     | halving over the log (`lookup/times.py`)
 topics, tags, queueId, queue offsets   | units of the consume queues (`lookup/units.py`)
 
-The answer is complete or there is none: whatever files cannot vouch for is among the ranges to be read.
+The answer is complete or there is none: whatever files do not prove is among the ranges to be read.
 """
 
 from bisect import bisect_right
@@ -18,13 +18,18 @@ from orbitmq.format.index_file import key_hash
 from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.message_id import decode_offset_id
+from orbitmq.log_read import LogPlan
 from orbitmq.spark.source.lookup.index import WHOLE_BYTES_MAX, find_keys
-from orbitmq.spark.source.lookup.places import Places
-from orbitmq.spark.source.lookup.records import record_starts
+from orbitmq.spark.source.lookup.scan_ranges import ScanRanges
 from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS, STEP_BYTES, time_stretch
-from orbitmq.spark.source.lookup.units import Queue, UnitQuery, find_units, list_queues
+from orbitmq.spark.source.lookup.units import (
+    Queue,
+    UnitQuery,
+    find_units,
+    list_queues,
+    record_starts,
+)
 from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, ReadOptions
-from orbitmq.spark.source.splits import LogPlan
 
 SHARE_MIN: Final = 4
 """A topic is looked up by its queues if they are at most one in so many: else the log is read anyway."""
@@ -35,14 +40,14 @@ WORDS_MAX: Final = 10_000
 Range = tuple[int, int]
 
 
-def places(
+def scan_ranges(
     plan: LogPlan,
     options: ReadOptions,
     *,
     margin_ms: int = CLOCK_MARGIN_MS,
     step_bytes: int = STEP_BYTES,
     index_bytes_max: int = WHOLE_BYTES_MAX,
-) -> Places | None:
+) -> ScanRanges | None:
     """Return where all records that the options select lie; None: scan the log."""
     if options.bad_records is BadRecords.KEEP:
         return None  # every bad place of the log is a row too
@@ -86,7 +91,7 @@ class _Lookup:
         self._start, self._end = max(self._start, start), min(self._end, end)
         self._narrowed = (self._start, self._end) != before
 
-    def run(self) -> Places | None:
+    def run(self) -> ScanRanges | None:
         if self._start >= self._end:
             return self._answer((), [])
         found = self._by_key() if self._options.keys or self._options.ids else None
@@ -96,18 +101,18 @@ class _Lookup:
             return self._answer((), [(self._start, self._end)])
         return found
 
-    def _answer(self, offsets: Iterable[int], ranges: Iterable[Range]) -> Places:
+    def _answer(self, offsets: Iterable[int], ranges: Iterable[Range]) -> ScanRanges:
         clipped = ((max(low, self._start), min(high, self._end)) for low, high in ranges)
         joined = join(part for part in clipped if part[0] < part[1])
         # The bounds of all stretches in order: an even number of them before an offset is outside.
         bounds = [bound for part in joined for bound in part]
         single = (offset for offset in set(offsets) if bisect_right(bounds, offset) % 2 == 0)
         inside = sorted(offset for offset in single if self._start <= offset < self._end)
-        return Places(tuple(inside), tuple(joined), self._read_bytes)
+        return ScanRanges(tuple(inside), tuple(joined), self._read_bytes)
 
     # --- by key ---
 
-    def _by_key(self) -> Places | None:
+    def _by_key(self) -> ScanRanges | None:
         """Look up keys or ids. Where both are asked for, a record must have both: ids are fewer."""
         options = self._options
         words = {form for word in options.ids for form in (word, word.upper())} or set(options.keys)
@@ -149,7 +154,7 @@ class _Lookup:
 
     # --- by queue ---
 
-    def _by_queue(self) -> Places | None:
+    def _by_queue(self) -> ScanRanges | None:
         options = self._options
         query = UnitQuery(
             topics=frozenset(options.topics),
@@ -167,7 +172,7 @@ class _Lookup:
             return None
         return self._find_units(queues, query)
 
-    def _find_units(self, queues: list[Queue], query: UnitQuery) -> Places | None:
+    def _find_units(self, queues: list[Queue], query: UnitQuery) -> ScanRanges | None:
         found = find_units(
             self._plan, queues, query, self._start, self._end, self._kernels, self._count
         )

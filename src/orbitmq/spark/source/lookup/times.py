@@ -10,10 +10,9 @@ from typing import Final, NamedTuple
 from orbitmq.files.listing import SegmentFile
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import BACK_BYTES, LogPlan, Split, ignore_bad, read_split, rows_at
 from orbitmq.spark.source.lookup.index import OnRead
-from orbitmq.spark.source.segment import open_segment
-from orbitmq.spark.source.split_reader import BACK_BYTES, BadPlace, read_split
-from orbitmq.spark.source.splits import LogPlan, Split
+from orbitmq.spark.source.segment import open_segment, open_split
 from orbitmq.units import HOUR_MS, MiB
 
 CLOCK_MARGIN_MS: Final = HOUR_MS
@@ -94,14 +93,11 @@ class _Search:
     def first_of(self, file: SegmentFile) -> _Moment | None:
         """Return the first record of a segment; None if it does not start with one."""
         segment = open_segment(str(file.path), file.base_offset)
-        limit = min(len(segment.data), self._plan.end - file.base_offset)
-        found = self._kernels.scan(
-            segment.data, 0, limit, file.base_offset, ScanOptions(max_rows=1)
-        )
-        if not len(found.rows):
+        rows = rows_at(segment, file.base_offset, kernels=self._kernels, limit=self._plan.end)
+        if not len(rows):
             return None
-        self._on_read(int(found.rows["size"][0]))
-        return _Moment(file.base_offset, int(found.rows["store_ms"][0]))
+        self._on_read(int(rows["size"][0]))
+        return _Moment(file.base_offset, int(rows["store_ms"][0]))
 
     def _at(self, log_offset: int, end: int) -> _Moment | None:
         """Return the first record that starts in [log_offset, end)."""
@@ -109,7 +105,7 @@ class _Search:
         limit = self._segment_end(log_offset)
         split = Split(str(file.path), file.base_offset, log_offset, min(end, limit), limit)
         self._on_read(min(BACK_BYTES, log_offset - file.base_offset))
-        for chunk in read_split(split, self._kernels, _PROBE, _ignore):
+        for chunk in read_split(split, open_split(split), self._kernels, _PROBE, ignore_bad):
             row = chunk.rows[0]
             return _Moment(int(row["log_offset"]), int(row["store_ms"]))
         return None
@@ -117,7 +113,3 @@ class _Search:
     def _segment_end(self, log_offset: int) -> int:
         size = self._plan.layout.segment_bytes
         return min((log_offset // size + 1) * size, self._plan.end)
-
-
-def _ignore(_place: BadPlace) -> None:
-    """A bad place has no time; whoever reads the stretch reports it."""

@@ -21,14 +21,13 @@ from orbitmq.errors import StoreError, WrongFileError
 from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.listing import SegmentFile, list_segments
 from orbitmq.format import batch_unit, cq_unit
-from orbitmq.format.columns import Ints, ScanOptions, ScanResult, Stop
+from orbitmq.format.columns import Ints, ScanOptions
 from orbitmq.format.cq_ext_unit import ADDRESS_MAX
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read import LogPlan, ReadState, Segment, Split, chunks, cut, is_closed_at, rows_at
 from orbitmq.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from orbitmq.spark.source.lookup.index import OnRead
-from orbitmq.spark.source.lookup.records import record_starts
-from orbitmq.spark.source.segment import Segment, open_segment
-from orbitmq.spark.source.splits import LogPlan, Split, cut
+from orbitmq.spark.source.segment import open_segment
 from orbitmq.units import KiB, MiB
 
 QUEUES_MAX: Final = 2048
@@ -40,7 +39,10 @@ SINGLE_BYTES = 16 * KiB
 GAPS_MAX: Final = 16
 """A window with more stretches than this is read whole: to find the first record of each has its cost."""
 
+SHORT_BYTES: Final = 64 * KiB
+
 _BEHIND_ALL: Final = 2**63 - 1
+_CHAIN: Final = ScanOptions(check_offset=True, max_rows=1024)
 _DTYPES: Final = {QueueKind.SIMPLE: cq_unit.UNIT_DTYPE, QueueKind.BATCH: batch_unit.UNIT_DTYPE}
 
 Units = npt.NDArray[np.void]  # of cq_unit.UNIT_DTYPE or batch_unit.UNIT_DTYPE
@@ -97,7 +99,7 @@ class Queue:
         return self._mapped[number]
 
 
-class Found(NamedTuple):
+class UnitRanges(NamedTuple):
     """Log offsets of records that may be wanted, and stretches of the log to be read as they are."""
 
     log_offsets: list[int]
@@ -151,9 +153,9 @@ def find_units(
     end: int,
     kernels: Kernels,
     on_read: OnRead,
-) -> Found | None:
+) -> UnitRanges | None:
     """Return where the wanted records of [start, end) lie; None: to read the log is cheaper."""
-    total = Found([], 0, [])
+    total = UnitRanges([], 0, [])
     unit_bytes = done = 0
     for split in cut(plan, WINDOW_BYTES, start, end):
         window = _Window(split, queues, query, kernels)
@@ -161,7 +163,7 @@ def find_units(
         on_read(window.read_bytes)
         unit_bytes += window.read_bytes
         offsets, stretches = _resolved(found, split, plan, kernels, on_read)
-        total = Found(
+        total = UnitRanges(
             total.log_offsets + offsets,
             total.record_bytes + found.record_bytes,
             total.stretches + stretches,
@@ -173,7 +175,7 @@ def find_units(
 
 
 def _resolved(
-    found: Found, split: Split, plan: LogPlan, kernels: Kernels, on_read: OnRead
+    found: UnitRanges, split: Split, plan: LogPlan, kernels: Kernels, on_read: OnRead
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Return offsets and stretches; of a short stretch, where its records start."""
     offsets, stretches = list(found.log_offsets), []
@@ -188,6 +190,27 @@ def _resolved(
     return offsets, stretches
 
 
+def record_starts(
+    plan: LogPlan, start: int, end: int, kernels: Kernels, on_read: OnRead
+) -> list[int] | None:
+    """Return the log offsets of all records that start in [start, end), where a record starts at `start`.
+
+    A task that is given a stretch reads some megabytes before it to find its first record. For a few
+    records it is better to be given those. None: it is not short, or something else than records is there.
+    """
+    file = next((file for file in reversed(plan.files) if file.base_offset <= start), None)
+    if end - start > SHORT_BYTES or file is None:
+        return None
+    segment, state = open_segment(str(file.path), file.base_offset), ReadState(start)
+    starts: list[int] = []
+    for chunk in chunks(
+        segment, start, end, kernels=kernels, options=_CHAIN, limit=plan.end, state=state
+    ):
+        starts += chunk.rows["log_offset"].tolist()
+        on_read(int(chunk.rows["size"].sum() - chunk.rows["body_length"].sum()))
+    return starts if starts and state.is_whole else None
+
+
 class _Window:
     """The units of a stretch of one segment. Not thread-safe."""
 
@@ -199,10 +222,10 @@ class _Window:
         self._segment: Segment = open_segment(split.path, split.base_offset)
         self.read_bytes = 0
 
-    def find(self) -> Found:
+    def find(self) -> UnitRanges:
         """Return what to read of the window."""
         split = self._split
-        whole = Found([], 0, [(split.start, split.end)])
+        whole = UnitRanges([], 0, [(split.start, split.end)])
         try:
             cover = self._cover()
         except _Contradiction:
@@ -212,7 +235,7 @@ class _Window:
             return whole
         wanted = cover.wanted & (cover.starts >= split.start)
         starts = cover.starts[wanted]
-        return Found(starts.tolist(), int((cover.ends[wanted] - starts).sum()), gaps)
+        return UnitRanges(starts.tolist(), int((cover.ends[wanted] - starts).sum()), gaps)
 
     def _cover(self) -> _Cover:
         """Return all units of the window in log order. _Contradiction: two of them overlap."""
@@ -291,7 +314,7 @@ class _Window:
         )
 
     def _queue_offset_at(self, log_offset: int) -> int:
-        rows = self._scan_one(log_offset).rows
+        rows = rows_at(self._segment, log_offset, kernels=self._kernels, limit=self._split.limit)
         if (
             not len(rows) or rows["batch_count"][0] != 1
         ):  # of several messages: more than one offset
@@ -308,16 +331,12 @@ class _Window:
         gaps = [(int(starts[place]), int(ends[place])) for place in np.flatnonzero(ends > starts)]
         # A segment ends with a blank record, which is in no queue. A record ends before it: only
         # there it is known to be one.
-        if gaps and gaps[-1][0] > split.start and gaps[-1][1] == split.end:
-            found = self._scan_one(gaps[-1][0])
-            if found.stop is Stop.BLANK and not len(found.rows):
-                gaps.pop()
+        ends_it = gaps and gaps[-1][0] > split.start and gaps[-1][1] == split.end
+        if ends_it and is_closed_at(
+            self._segment, gaps[-1][0], kernels=self._kernels, limit=split.limit
+        ):
+            gaps.pop()
         return gaps
-
-    def _scan_one(self, log_offset: int) -> ScanResult:
-        base, data = self._segment.base_offset, self._segment.data
-        limit = min(self._split.limit - base, len(data))
-        return self._kernels.scan(data, log_offset - base, limit, base, ScanOptions(max_rows=1))
 
 
 def _has_tag(tag_hashes: Ints, wanted: frozenset[int]) -> Flags:

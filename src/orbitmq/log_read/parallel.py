@@ -9,36 +9,19 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final, NamedTuple
 
-from orbitmq.format.columns import ScanOptions, ScanResult, Stop
+from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery.log_view import LogView, SegmentView
+from orbitmq.log_read.log_view import LogView
+from orbitmq.log_read.reader import Chunk, LogStop, ReadState, chunks, find_record
+from orbitmq.log_read.segment import Segment
 from orbitmq.units import MiB
 
 BLOCK_BYTES: Final = 8 * MiB
 
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all), from the thread that consumes."""
-
-
-class LogStop(Enum):
-    """Why a replay ended."""
-
-    END = "end"  # everything that was asked for was read
-    BLANK = "blank"  # the last segment is closed by a blank, and there is no next one
-    BAD = "bad"  # no valid record lies here
-
-
-@dataclass(slots=True)
-class ReplayState:
-    """How far a replay came; `at` is behind the last record that was handed out."""
-
-    at: int
-    stop: LogStop = LogStop.END
 
 
 class _Block(NamedTuple):
@@ -50,8 +33,8 @@ class _Block(NamedTuple):
 
 class _Scanned(NamedTuple):
     block: _Block
-    result: ScanResult
-    chunk: Chunk | None  # of the result's rows
+    pieces: list[tuple[int, Chunk]]  # with the log offset behind each
+    state: ReadState
 
 
 Prepare = Callable[[Chunk], Chunk]
@@ -73,7 +56,7 @@ def replay(
     kernels: Kernels,
     options: ScanOptions,
     workers: int | None = None,
-    state: ReplayState | None = None,
+    state: ReadState | None = None,
     progress: Progress | None = None,
     prepare: Prepare | None = None,
 ) -> Iterator[Chunk]:
@@ -84,7 +67,7 @@ def replay(
     """
     threads = worker_count(kernels, workers)
     reader = _Reader(log, end, kernels, options, threads, progress, prepare)
-    return reader.run(start, state if state is not None else ReplayState(start))
+    return reader.run(start, state if state is not None else ReadState(start))
 
 
 class _Reader:
@@ -108,7 +91,7 @@ class _Reader:
         self._progress = progress
         self._prepare = prepare
 
-    def run(self, start: int, state: ReplayState) -> Iterator[Chunk]:
+    def run(self, start: int, state: ReadState) -> Iterator[Chunk]:
         state.at, state.stop = start, LogStop.END
         if start >= self._end:
             return
@@ -136,7 +119,7 @@ class _Reader:
                 end = last if position == splits[-1] else position + BLOCK_BYTES
                 yield _Block(number, position, end, position == first)
 
-    def _length(self, segment: SegmentView) -> int:
+    def _length(self, segment: Segment) -> int:
         return min(len(segment.data), self._end - segment.base_offset)
 
     def _scan(self, block: _Block) -> _Scanned:
@@ -144,90 +127,65 @@ class _Reader:
         segment = self._log.segments[block.number]
         length = self._length(segment)
         first = block.start if block.at_record else self._edge(segment, block.start, length)
-        last = self._edge(segment, block.end, length)
-        moved = _Block(block.number, first, last)
-        result = self._scan_range(segment, first, last)
-        return _Scanned(moved, result, self._chunk(segment, result))
+        moved = _Block(block.number, first, self._edge(segment, block.end, length))
+        state = ReadState(segment.base_offset + first)
+        pieces = [(state.at, chunk) for chunk in self._chunks(segment, moved, state)]
+        return _Scanned(moved, pieces, state)
 
-    def _chunk(self, segment: SegmentView, result: ScanResult) -> Chunk | None:
-        if not len(result.rows):
-            return None
-        chunk = Chunk(segment.data, result.rows)
-        return self._prepare(chunk) if self._prepare is not None else chunk
+    def _chunks(self, segment: Segment, block: _Block, state: ReadState) -> Iterator[Chunk]:
+        """Yield the records from `state.at` on that start in a block."""
+        found = chunks(
+            segment,
+            state.at,
+            segment.base_offset + block.end,
+            kernels=self._kernels,
+            options=self._options,
+            limit=segment.base_offset + self._length(segment),
+            state=state,
+        )
+        return found if self._prepare is None else map(self._prepare, found)
 
-    def _edge(self, segment: SegmentView, position: int, length: int) -> int:
+    def _edge(self, segment: Segment, position: int, length: int) -> int:
         if position >= length:
             return length
         end = min(position + BLOCK_BYTES, length)
-        found = self._kernels.find_record(
-            segment.data, position, end, segment.base_offset, check_crc=False
-        )
-        return found if found >= 0 else end
-
-    def _scan_range(self, segment: SegmentView, first: int, last: int) -> ScanResult:
-        return self._kernels.scan(segment.data, first, last, segment.base_offset, self._options)
+        base = segment.base_offset
+        found = find_record(segment, base + position, base + end, self._kernels, check_crc=False)
+        return found - base if found is not None else end
 
     def _consume(
-        self, scanned: Iterator[_Scanned], start: int, state: ReplayState
+        self, scanned: Iterator[_Scanned], start: int, state: ReadState
     ) -> Iterator[Chunk]:
         total = self._end - start
-        for block, result, chunk in scanned:
+        for block, pieces, told in scanned:
             segment = self._log.segments[block.number]
-            block_end = segment.base_offset + block.end
-            if state.at >= block_end:
+            if state.at >= segment.base_offset + block.end:
                 continue  # behind a blank, or read already
             if state.at == segment.base_offset + block.start:
-                yield from self._take(segment, block, result, chunk, state)
+                for state.at, chunk in pieces:
+                    yield chunk
+                state.at, state.stop = told.at, told.stop
             else:
-                yield from self._take(segment, block, None, None, state)
+                yield from self._chunks(segment, block, state)
+            self._pass_end(segment, block, state)
             if state.stop is not LogStop.END:
                 return
             if self._progress is not None:
                 self._progress(state.at - start, total)
 
-    def _take(
-        self,
-        segment: SegmentView,
-        block: _Block,
-        result: ScanResult | None,
-        chunk: Chunk | None,
-        state: ReplayState,
-    ) -> Iterator[Chunk]:
-        """Hand out the rest of a block; move `state.at` to where the next record starts."""
-        last = block.end
+    def _pass_end(self, segment: Segment, block: _Block, state: ReadState) -> None:
+        """Move on to the next segment where this one has no more."""
         length = self._length(segment)
-        while True:
-            if result is None:
-                first = state.at - segment.base_offset
-                result = self._scan_range(segment, first, last)
-                chunk = self._chunk(segment, result)
-            if chunk is not None:
-                state.at = segment.base_offset + result.stop_at
-                yield chunk
-            match result.stop:
-                case Stop.FULL:
-                    result = None
-                    continue
-                case Stop.CUT if last < length:
-                    return  # the edge was no record; the next block starts over from here
-                case Stop.END:
-                    # Too few bytes for a blank may be left. Inside a segment that is only the edge
-                    # of a block; at its end, a writer that was none of ours left no room for one.
-                    if last == length:
-                        state.at = segment.base_offset + last
-                case Stop.BLANK:
-                    self._pass_blank(segment, state)
-                case _:
-                    state.stop = LogStop.BAD
-            return
-
-    def _pass_blank(self, segment: SegmentView, state: ReplayState) -> None:
-        if self._end < segment.end_offset:
-            state.at = self._end
-        elif segment.end_offset < self._log.max_offset:
-            state.at = segment.end_offset
-        else:
-            state.stop = LogStop.BLANK
+        match state.stop:
+            case LogStop.END if block.end == length:
+                # Too few bytes for a blank may be left: a writer that was none of ours left no room.
+                state.at = max(state.at, segment.base_offset + length)
+            case LogStop.BLANK if self._end < segment.end_offset:
+                state.at, state.stop = self._end, LogStop.END
+            case LogStop.BLANK if segment.end_offset < self._log.max_offset:
+                state.at, state.stop = segment.end_offset, LogStop.END
+            case LogStop.CUT:
+                state.stop = LogStop.BAD  # nothing of a log lies behind a segment
 
 
 def _read_ahead(

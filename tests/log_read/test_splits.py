@@ -8,13 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from log_builder import LogBuilder
+from log_builder import LogBuilder, append_with_fakes, write_log
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled, plain
-from orbitmq.spark.source.segment import Segment
-from orbitmq.spark.source.split_reader import BadPlace, read_split
-from orbitmq.spark.source.splits import Split, cut, plan_log
-from spark.reading_world import append_with_fakes, write_log
+from orbitmq.log_read import BadPlace, Segment, Split, cut, open_segment, plan_log, read_split
 
 SEGMENT_BYTES = 2048
 BACK_BYTES = 700  # more than the longest record of these logs
@@ -50,17 +47,17 @@ def _read(
     bad: list[int] = []
     for number, content in enumerate(builder.segments):
         base = builder.base_offset + number * SEGMENT_BYTES
-        segment = Segment("log", base, np.frombuffer(bytes(content), dtype=np.uint8))
+        segment = Segment(base, Path("log"), np.frombuffer(bytes(content), dtype=np.uint8))
         limit = min(base + SEGMENT_BYTES, builder.written)
         inside = [base, *(place for place in cuts if base < place < limit), limit]
         for start, end in itertools.pairwise(inside):
             for chunk in read_split(
                 Split("log", base, start, end, limit),
+                segment,
                 kernels,
                 ScanOptions(),
                 lambda place: bad.append(place.log_offset),
                 back_bytes=back_bytes,
-                segment=segment,
             ):
                 offsets += chunk.rows["log_offset"].tolist()
     return offsets, bad
@@ -130,7 +127,8 @@ def test_splits_of_a_plan_hold_each_record_once(tmp_path: Path, split_bytes: int
     found = [
         offset
         for split in cut(plan, split_bytes)
-        for chunk in read_split(split, compiled(), ScanOptions(), _raise)
+        for segment in [open_segment(split.path, split.base_offset)]
+        for chunk in read_split(split, segment, compiled(), ScanOptions(), _raise)
         for offset in chunk.rows["log_offset"].tolist()
     ]
 

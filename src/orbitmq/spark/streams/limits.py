@@ -1,25 +1,12 @@
-"""The stream side of the data source: which reader the options ask for."""
+"""How much a batch of a stream may hold."""
 
 from typing import Final
 
-from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
-from pyspark.sql.types import StructType
 
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
 
 UNLIMITED: Final = OFFSET_MAX
-
-
-def stream_reader(options: ReadOptions, schema: StructType) -> DataSourceStreamReader:
-    """Return the reader of a store directory or of a cluster. Opens nothing: it is also sent to tasks."""
-    if options.namesrv:
-        from orbitmq.spark.streams.topics import TopicStreamReader
-
-        return TopicStreamReader(options, schema)
-    from orbitmq.spark.streams.store import StoreStreamReader
-
-    return StoreStreamReader(options, schema)
 
 
 def default_limit(options: ReadOptions) -> ReadLimit:

@@ -14,8 +14,7 @@ from orbitmq.errors import NotAStoreError
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import compiled
 from orbitmq.format.segment_name import segment_name
-from orbitmq.spark.source.splits import Gap, plan_log
-from orbitmq.spark.streams.tail import LogTail, missing
+from orbitmq.log_read import Gap, LogTail, missing, plan_log
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request

@@ -1,11 +1,11 @@
-"""Places of records in the log that were found without reading it: what a look-up tells a reader."""
+"""ScanRanges of records in the log that were found without reading it: what a look-up tells a reader."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ScanRanges:
     """Where records that match a selection may lie; none lies elsewhere.
 
     A place promises nothing: its record is read and compared with the selection. `offsets` are the log

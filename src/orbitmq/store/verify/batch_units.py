@@ -1,6 +1,7 @@
 """Compare one batch queue's files with the units that the log asks for, in log order."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -8,26 +9,26 @@ import numpy as np
 import numpy.typing as npt
 
 from orbitmq.files.layout import QueueKind, StoreLayout
-from orbitmq.files.listing import OnProblem, SegmentFile, list_segments
-from orbitmq.format.batch_unit import NOT_COMPACTED, UNIT_BYTES, UNIT_DTYPE
-from orbitmq.format.columns import Rows
+from orbitmq.files.listing import SegmentFile, list_segments
+from orbitmq.format.batch_unit import UNIT_BYTES, UNIT_DTYPE
 from orbitmq.store.verify.findings import Findings, Kind
-from orbitmq.store.verify.unit_compare import QueueName
 
 Units = npt.NDArray[np.void]
 
 _STEP_UNITS: Final = 64 * 1024
 
 
-def batch_units(rows: Rows) -> Units:
-    """Return the units of records of batch queues."""
-    units = np.zeros(len(rows), UNIT_DTYPE)
-    for name in ("log_offset", "size", "tag_hash", "store_ms"):
-        units[name] = rows[name]
-    units["base_offset"] = rows["queue_offset"]
-    units["message_count"] = rows["batch_count"]
-    units["compacted_offset"] = NOT_COMPACTED
-    return units
+@dataclass(slots=True)
+class _Fault:
+    """Units that have the same fault: number and log offset of the first, and how many."""
+
+    first: tuple[int, int] = (0, 0)
+    count: int = 0
+
+    def add(self, number: int, log_offset: int, count: int) -> None:
+        if not self.count:
+            self.first = number, log_offset
+        self.count += count
 
 
 class BatchComparison:
@@ -38,21 +39,19 @@ class BatchComparison:
     """
 
     def __init__(
-        self, layout: StoreLayout, queue: QueueName, on_problem: OnProblem, *, log_min: int
+        self, layout: StoreLayout, queue: tuple[str, int], findings: Findings, *, log_min: int
     ) -> None:
-        self.lagging = 0
+        self._findings = findings
         self._queue = queue
         self._directory = layout.queue_directory(QueueKind.BATCH, *queue)
         self._file_bytes = layout.batch_cq_file_bytes
-        files = list_segments(self._directory, self._file_bytes, on_problem=on_problem)
+        files = list_segments(self._directory, self._file_bytes, on_problem=findings.add_problem)
         self._first_base = files[0].base_offset if files else 0
         self._stored = _StoredUnits(files, self._file_bytes)
         self._expired = self._stored.count_before(log_min)
         self._seen = 0
-        self._different: tuple[int, int] | None = None  # number and log offset of the first
-        self._different_count = 0
-        self._missing: tuple[int, int] | None = None
-        self._missing_count = 0
+        self._different = _Fault()
+        self._missing = _Fault()
 
     def add(self, new: Units, *, lag_from: int) -> None:
         """Compare the next units that the log asks for."""
@@ -62,46 +61,38 @@ class BatchComparison:
         different = np.flatnonzero(was != new[:both])
         if len(different):
             at = int(different[0])
-            place = (self._seen + at, int(new["log_offset"][at]))
-            self._different = self._different or place
-            self._different_count += len(different)
+            offset = int(new["log_offset"][at])
+            self._different.add(self._seen + at, offset, len(different))
         missing = new[both:]
-        late = int((missing["log_offset"] >= lag_from).sum())
-        self.lagging += late
         if len(missing):
-            self._missing = self._missing or (self._seen + both, int(missing["log_offset"][0]))
-            self._missing_count += len(missing) - late
+            late = int((missing["log_offset"] >= lag_from).sum())
+            self._findings.lagging += late
+            offset = int(missing["log_offset"][0])
+            self._missing.add(self._seen + both, offset, len(missing) - late)
         self._seen += len(new)
 
-    def finish(self, findings: Findings, *, log_end: int) -> None:
+    def finish(self, log_end: int) -> None:
         """Report what differs, what is missing and what no record stands behind."""
-        if self._different is not None:
-            number, offset = self._different
-            cause = f"unit {number} and {self._different_count - 1} more differ from the log"
-            self._report(findings, number, cause, offset)
-        if self._missing is not None and self._missing_count:
-            cause = f"{self._missing_count} unit(s) are missing"
-            self._report(findings, self._missing[0], cause, self._missing[1])
-        self._report_extra(findings, log_end)
-
-    def _report_extra(self, findings: Findings, log_end: int) -> None:
-        count, offset = 0, None
+        count = self._different.count
+        self._report(
+            self._different,
+            f"unit {self._different.first[0]} and {count - 1} more differ from the log",
+        )
+        self._report(self._missing, f"{self._missing.count} unit(s) are missing")
+        extra = _Fault()
         for units in self._stored.iter_from(self._expired + self._seen):
-            offset = int(units["log_offset"][0]) if offset is None else offset
-            count += int((units["log_offset"] < log_end).sum())
-        if count and offset is not None:
-            self._report(findings, self._seen, f"{count} unit(s) have no record", offset)
+            judged = int((units["log_offset"] < log_end).sum())
+            extra.add(self._seen, int(units["log_offset"][0]), judged)
+        self._report(extra, f"{extra.count} unit(s) have no record")
 
-    def _report(self, findings: Findings, number: int, cause: str, log_offset: int) -> None:
-        path, position = self._place(number)
-        cause = f"{self._queue[0]}/{self._queue[1]}: {cause}"
-        findings.add(Kind.QUEUE, path, position, cause, log_offset=log_offset)
-
-    def _place(self, number: int) -> tuple[Path, int]:
-        """Return where a live unit lies."""
-        at = self._first_base + (self._expired + number) * UNIT_BYTES
-        base = at // self._file_bytes * self._file_bytes
-        return self._directory / f"{base:020d}", at - base
+    def _report(self, fault: _Fault, cause: str) -> None:
+        if fault.count:
+            number, log_offset = fault.first
+            at = self._first_base + (self._expired + number) * UNIT_BYTES
+            base = at // self._file_bytes * self._file_bytes
+            path: Path = self._directory / f"{base:020d}"
+            text = f"{self._queue[0]}/{self._queue[1]}: {cause}"
+            self._findings.add(Kind.QUEUE, path, at - base, text, log_offset=log_offset)
 
 
 class _StoredUnits:

@@ -5,17 +5,22 @@ from pathlib import Path
 import pytest
 
 from golden_stores import damage, settings, unpack
+from log_builder import LogBuilder
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.cq_unit import UNIT
 from orbitmq.format.kernels import plain
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.queues.unit_files import stored_units
+from orbitmq.store.store import MessageStore
 from orbitmq.store.verify.check import check_store
 from orbitmq.store.verify.expected_units import QueueOrder
 from orbitmq.store.verify.findings import FINDINGS_PER_KIND_MAX, Findings, Kind
 from orbitmq.store.verify.index import IndexTally
 from orbitmq.store.verify.index_chains import check_index_file
-from orbitmq.store.verify.unit_compare import UnitComparison
+from orbitmq.store.verify.stored_units import open_units
+from orbitmq.store.verify.units import UnitComparison
 
 
 def test_findings_come_by_kind_and_place_in_whatever_order_they_were_found() -> None:
@@ -84,17 +89,18 @@ def test_wrong_units_that_follow_one_another_make_one_finding_per_file(
     findings = Findings()
 
     with FileCache(Disk(), writable=False) as files:
-        comparison = UnitComparison(layout, files, plain(), lag_from=99_000)
+        stored = open_units(layout, files, plain())
+        comparison = UnitComparison(stored, findings, lag_from=99_000)
         for first in range(0, 100, cut):
             data = b"".join(units[first : first + cut])
-            comparison.compare(("T", 0), first, data, findings)
-        comparison.finish(findings)
+            comparison.compare(("T", 0), first, data)
+        comparison.finish()
 
     assert [found.cause for found in findings] == [
         "T/0: units 0 to 49: points at log offset 1, the message lies at 0",
         "T/0: units 50 to 98: missing, the message lies at log offset 50000",
     ]
-    assert comparison.lagging == 1
+    assert findings.lagging == 1
 
 
 def test_tallies_of_the_index_add_up() -> None:
@@ -138,11 +144,53 @@ def test_an_index_file_that_is_being_written_gets_a_second_look(tmp_path: Path) 
         waits.append(seconds)
         path.write_bytes(whole)
 
-    file, findings = check_index_file(path, layout, plain(), live=True, sleep=wait)
+    facts, findings = check_index_file(path, layout, plain(), live=True, sleep=wait)
 
-    assert file is not None
+    assert facts is not None
     assert len(findings) == 0
     assert len(waits) == 1
     path.write_bytes(torn)
     assert len(check_index_file(path, layout, plain(), live=False)[1])
     assert len(check_index_file(path, layout, plain(), live=True, sleep=waits.append)[1])
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%g"])
+def test_a_check_expects_light_messages_where_the_engine_puts_them(
+    topic: str, tmp_path: Path
+) -> None:
+    builder = LogBuilder(segment_bytes=8192)
+    names = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "0"}
+    builder.append(topic, 0, **names)
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(builder.segments[0])
+    given = {
+        "enableMultiDispatch": "true",
+        "mappedFileSizeCommitLog": "8192",
+        "mappedFileSizeConsumeQueue": "400",
+        "maxHashSlotNum": "50",
+    }
+    with MessageStore.open(StoreConfig.from_settings(tmp_path, given), background=False) as store:
+        assert store.max_offset("%LMQ%a", 0) == (1 if topic == "T" else 0)
+
+    assert check_store(tmp_path, given).findings == ()
+
+
+@pytest.mark.parametrize("first", [0, 3, 700, 1499])
+def test_units_around_the_holes_of_a_file_are_read(first: int, tmp_path: Path) -> None:
+    unit = UNIT.pack(12345, 100, 7)
+    path = tmp_path / "f"
+    with path.open("wb") as file:
+        file.truncate(2000 * 20)
+        file.seek(first * 20)
+        file.write(unit)
+        file.seek(1500 * 20)
+        file.write(unit)
+
+    for start, end in ((0, 2000), (first, first + 1), (first + 1, 1500), (1501, 2000)):
+        found = {
+            position // 20 + index
+            for position, units in stored_units(str(path), start * 20, end * 20)
+            for index in (units["size"] != 0).nonzero()[0].tolist()
+        }
+        assert found == {number for number in (first, 1500) if start <= number < end}
+    assert list(stored_units(str(tmp_path / "none"), 0, 400)) == []

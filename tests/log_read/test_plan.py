@@ -1,15 +1,12 @@
 """The plan of a log that is being written: what a listing missed, what is not yet whole."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from log_builder import LogBuilder
-from orbitmq.spark.source import splits
-from orbitmq.spark.source.splits import plan_log, usual_split_bytes
-from orbitmq.units import GiB, MiB
-from spark.reading_world import write_log
+from log_builder import LogBuilder, write_log
+from orbitmq.log_read import plan as plan_module
+from orbitmq.log_read import plan_log
 
 
 @pytest.fixture
@@ -24,14 +21,14 @@ def test_a_file_that_a_listing_missed_is_no_gap(
     built: tuple[LogBuilder, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builder, root = built
-    whole, calls = splits.list_segments, []
+    whole, calls = plan_module.list_segments, []
 
     def first_misses_one(directories):
         calls.append(directories)
         files = whole(directories)
         return files if len(calls) > 1 else [file for file in files if file.base_offset != 1024]
 
-    monkeypatch.setattr(splits, "list_segments", first_misses_one)
+    monkeypatch.setattr(plan_module, "list_segments", first_misses_one)
     plan = plan_log(root)
 
     assert len(calls) == 2
@@ -65,7 +62,7 @@ def test_properties_that_are_being_written_are_waited_for(
             put(b"\x02")
 
     put(b"\0")
-    monkeypatch.setattr(splits.time, "sleep", nap)
+    monkeypatch.setattr(plan_module.time, "sleep", nap)
     plan = plan_log(root)
 
     assert plan.end == builder.written
@@ -78,17 +75,3 @@ def test_torn_properties_are_not_waited_for_for_ever(built: tuple[LogBuilder, Pa
     (root / "commitlog" / f"{3 * 1024:020d}").write_bytes(bytes(builder.segments[3]))
 
     assert plan_log(root).end == builder.written
-
-
-@pytest.mark.parametrize(
-    ("log_bytes", "split_bytes"),
-    [(0, 64 * MiB), (1 * GiB, 64 * MiB), (4 * GiB, 128 * MiB), (100 * GiB, 256 * MiB)],
-)
-def test_a_long_log_has_longer_splits(
-    built: tuple[LogBuilder, Path], log_bytes: int, split_bytes: int
-) -> None:
-    plan = replace(plan_log(built[1]), end=log_bytes)
-
-    assert usual_split_bytes(plan) == split_bytes
-    assert usual_split_bytes(plan, 0, 2 * GiB) <= 64 * MiB
-    assert usual_split_bytes(plan, log_bytes - 4 * GiB) == min(split_bytes, 128 * MiB)

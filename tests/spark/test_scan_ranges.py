@@ -1,9 +1,9 @@
-"""Places: which records a look-up has to read one by one."""
+"""ScanRanges: which records a look-up has to read one by one."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.spark.source.lookup.places import Places
+from orbitmq.spark.source.lookup.scan_ranges import ScanRanges
 
 
 @given(
@@ -14,4 +14,4 @@ def test_offsets_inside_a_range_are_read_with_it(offsets: list[int], bounds: lis
     ranges = tuple(zip(bounds[::2], bounds[1::2], strict=False))
     covered = {offset for start, end in ranges for offset in range(start, end)}
     wanted = tuple(sorted(set(offsets) - covered))
-    assert Places(tuple(offsets), ranges).single_offsets() == wanted
+    assert ScanRanges(tuple(offsets), ranges).single_offsets() == wanted

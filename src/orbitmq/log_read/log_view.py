@@ -1,11 +1,10 @@
-"""A commit log mapped for reading: what recovery, check, rebuild and repair look at.
+"""A whole commit log mapped for reading: what recovery, check, rebuild and repair look at.
 
-Nothing here writes. A view always has the nominal length: the missing end of a short file, and a
+Nothing here writes. A view's segments have the nominal length: the missing end of a short file, and a
 missing file, read as zeros. Bytes that are later written to the file by positioned writes show up in
 the view, except in those two cases.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,59 +13,15 @@ from typing import Final
 
 import numpy as np
 
-from orbitmq.errors import NotAStoreError, WrongFileError
+from orbitmq.errors import FormatError, WrongFileError
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
 from orbitmq.files.listing import GAP_STEP, SIZE_STEP, SegmentFile, list_segments
-from orbitmq.format.columns import Bytes
+from orbitmq.format.record import decode_record
+from orbitmq.log_read.segment import Segment, open_segment, require_length
 
 MISSING_SEGMENTS_MAX: Final = 64
 """A larger hole in the names is no lost file but a wrong name."""
-
-
-@dataclass(slots=True)
-class SegmentView:
-    """One segment. `length` is what the file really has: 0 when it is missing."""
-
-    base_offset: int
-    path: Path
-    data: Bytes
-    length: int
-    missing: bool = False
-
-    @property
-    def end_offset(self) -> int:
-        return self.base_offset + len(self.data)
-
-    def data_end(self) -> int:
-        """Return a position behind which all bytes are zero, without reading them.
-
-        Blocks that were allocated but never written are no data to the file system; a fresh segment
-        of a gigabyte costs one call instead of a gigabyte of page cache.
-        """
-        if self.length == 0:
-            return 0
-        try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return self.length
-        try:
-            return _last_data(fd, self.length)
-        except OSError:  # this file system cannot tell
-            return self.length
-        finally:
-            os.close(fd)
-
-
-def _last_data(fd: int, length: int) -> int:
-    end = 0
-    while end < length:
-        try:
-            start = os.lseek(fd, end, os.SEEK_DATA)
-        except OSError:  # no data from here on
-            break
-        end = os.lseek(fd, start, os.SEEK_HOLE)
-    return min(end, length)
 
 
 @dataclass(slots=True)
@@ -76,7 +31,7 @@ class LogView:
     `empty` lists files of no bytes behind the last segment: a writer died while it made them.
     """
 
-    segments: list[SegmentView]
+    segments: list[Segment]
     segment_bytes: int
     empty: tuple[Path, ...] = ()
 
@@ -90,11 +45,11 @@ class LogView:
         return self.segments[-1].end_offset if self.segments else 0
 
     @property
-    def missing(self) -> list[SegmentView]:
+    def missing(self) -> list[Segment]:
         return [segment for segment in self.segments if segment.missing]
 
     @property
-    def short(self) -> list[SegmentView]:
+    def short(self) -> list[Segment]:
         return [
             segment
             for segment in self.segments
@@ -107,13 +62,35 @@ class LogView:
         assert 0 <= number < len(self.segments)
         return number
 
-    def at(self, log_offset: int) -> SegmentView:
+    def at(self, log_offset: int) -> Segment:
         return self.segments[self.index_of(log_offset)]
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes of a range inside one segment."""
         segment = self.at(start)
         return segment.data[start - segment.base_offset : end - segment.base_offset].tobytes()
+
+    def store_ms_at(self, log_offset: int) -> int | None:
+        """Return the store time of the record at this offset; None if no whole record is there."""
+        if not self.min_offset <= log_offset < self.max_offset:
+            return None
+        segment = self.at(log_offset)
+        position = log_offset - segment.base_offset
+        try:
+            return decode_record(segment.data.data, position, check_crc=False).store_ms
+        except FormatError:
+            return None
+
+    def store_ms_before(self, end_offset: int, at_least: int) -> int:
+        """Return a store time that no record before `end_offset` is known to exceed.
+
+        The last record itself cannot be found from its end; the first record of its segment and what
+        the checkpoint says (`at_least`) are what a glance can tell.
+        """
+        if not self.segments:
+            return at_least
+        inside = min(max(end_offset - 1, self.min_offset), self.max_offset - 1)
+        return max(at_least, self.store_ms_at(self.at(inside).base_offset) or 0)
 
 
 @contextmanager
@@ -138,7 +115,7 @@ def view_files(
     while kept and kept[-1].length == 0:
         empty.insert(0, kept.pop().path)
     _require_lengths(kept, segment_bytes)
-    segments: list[SegmentView] = []
+    segments: list[Segment] = []
     for file in kept:
         if segments:
             segments += _fill_gap(segments[-1], file, segment_bytes, missing_allowed)
@@ -160,8 +137,8 @@ def _require_lengths(files: Sequence[SegmentFile], segment_bytes: int) -> None:
 
 
 def _fill_gap(
-    before: SegmentView, after: SegmentFile, segment_bytes: int, missing_allowed: bool
-) -> list[SegmentView]:
+    before: Segment, after: SegmentFile, segment_bytes: int, missing_allowed: bool
+) -> list[Segment]:
     step = after.base_offset - before.base_offset
     count = step // segment_bytes - 1
     if count < 0:
@@ -175,24 +152,12 @@ def _fill_gap(
     return [_missing_view(before.path.parent, base, segment_bytes) for base in bases]
 
 
-def _missing_view(directory: Path, base_offset: int, segment_bytes: int) -> SegmentView:
-    zeros = np.zeros(segment_bytes, dtype=np.uint8)
-    return SegmentView(base_offset, directory / f"{base_offset:020d}", zeros, 0, missing=True)
+def _missing_view(directory: Path, base_offset: int, segment_bytes: int) -> Segment:
+    path, zeros = directory / f"{base_offset:020d}", np.zeros(segment_bytes, dtype=np.uint8)
+    return Segment(base_offset, path, zeros, 0, missing=True)
 
 
-def _map(file: SegmentFile, segment_bytes: int, disk: Disk) -> SegmentView:
-    fd = disk.open(file.path, writable=False)
-    try:
-        if disk.length(file.path, fd) < file.length:
-            step = "Try again: somebody is changing the store."
-            raise NotAStoreError(file.path, "became shorter while it was opened", step)
-        data = np.zeros(segment_bytes, dtype=np.uint8)
-        if file.length == segment_bytes:
-            mapped = disk.map(file.path, fd, segment_bytes, writable=False)
-            data = np.frombuffer(mapped, dtype=np.uint8)
-        elif file.length:
-            part = np.frombuffer(disk.read_at(file.path, fd, 0, file.length), dtype=np.uint8)
-            data[: len(part)] = part
-    finally:
-        disk.close(file.path, fd)
-    return SegmentView(file.base_offset, file.path, data, file.length)
+def _map(file: SegmentFile, segment_bytes: int, disk: Disk) -> Segment:
+    segment = open_segment(file.path, file.base_offset, disk, size=segment_bytes)
+    require_length(segment, file.length)
+    return segment

@@ -1,4 +1,4 @@
-"""Adopting the index: kept as far as the log vouches for it, made anew from there."""
+"""Adopting the index: kept as far as the log proves it, made anew from there."""
 
 from pathlib import Path
 

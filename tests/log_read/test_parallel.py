@@ -11,10 +11,8 @@ from orbitmq.files.disk import Disk
 from orbitmq.files.layout import guess_layout
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled, plain
-from orbitmq.store.dispatch import Chunk
-from orbitmq.store.recovery import replay as replay_module
-from orbitmq.store.recovery.log_view import LogView, open_log
-from orbitmq.store.recovery.replay import LogStop, ReplayState, replay, worker_count
+from orbitmq.log_read import Chunk, LogStop, LogView, ReadState, open_log, replay
+from orbitmq.log_read.parallel import worker_count
 
 CRC = ScanOptions(check_crc=True)
 
@@ -25,7 +23,7 @@ def offsets(
     end: int | None = None,
     *,
     kernels: Kernels | None = None,
-    state: ReplayState | None = None,
+    state: ReadState | None = None,
     options: ScanOptions = CRC,
 ) -> list[int]:
     chunks = replay(
@@ -36,13 +34,13 @@ def offsets(
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_module, "BLOCK_BYTES", 700)
+    monkeypatch.setattr("orbitmq.log_read.parallel.BLOCK_BYTES", 700)
 
 
 @pytest.mark.parametrize("kernels", [plain(), compiled()], ids=["plain", "compiled"])
 def test_a_real_store_is_read_record_for_record(kernels: Kernels, tmp_path: Path) -> None:
     layout = guess_layout(unpack("mixed", tmp_path), settings("mixed"))
-    state = ReplayState(0)
+    state = ReadState(0)
 
     with open_log(layout, Disk()) as log:
         found = offsets(log, kernels=kernels, state=state)
@@ -64,14 +62,14 @@ def test_a_replay_may_start_and_end_at_any_record() -> None:
 
     for first, last in ((0, 5), (17, 123), (50, 51), (199, 200)):
         end = places[last] if last < len(places) else builder.written
-        state = ReplayState(0)
+        state = ReadState(0)
         found = offsets(builder.view(), places[first], end, state=state)
         assert found == places[first:last]
         assert state.stop is LogStop.END
 
 
 def test_a_replay_of_nothing_ends_where_it_starts() -> None:
-    state = ReplayState(0)
+    state = ReadState(0)
 
     assert offsets(LogView([], 4096), state=state) == []
     assert offsets(built(5).view(), 100, 100, state=state) == []
@@ -105,7 +103,7 @@ def test_it_stops_at_the_first_bad_record_and_says_where() -> None:
     builder = built()
     bad = builder.records[77]
     builder.flip(bad.start + 100)
-    state = ReplayState(0)
+    state = ReadState(0)
 
     found = offsets(builder.view(), state=state)
 
@@ -124,7 +122,7 @@ def test_a_blank_without_a_next_segment_ends_the_log() -> None:
     builder = built()
     view = builder.view()
     view.segments.pop()
-    state = ReplayState(0)
+    state = ReadState(0)
 
     offsets(view, state=state)
 

@@ -1,0 +1,88 @@
+"""Cut a commit log into pieces that are read side by side, and read one of them.
+
+A place that holds no valid record is passed over by one rule in every split (`Skip`), so that neighbours
+agree on where the log goes on.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from orbitmq.format.columns import ScanOptions
+from orbitmq.format.kernels import Kernels
+from orbitmq.log_read.plan import LogPlan
+from orbitmq.log_read.reader import BACK_BYTES, Chunk, OnBad, Skip, chunks, first_record
+from orbitmq.log_read.segment import Segment
+from orbitmq.units import MiB
+
+SPLIT_BYTES: Final = 64 * MiB
+ROWS_MAX: Final = 16_384
+
+
+class Split(NamedTuple):
+    """The records of one segment that start at log offsets `start` to `end`. Travels to a task.
+
+    `limit` is where the log ends in this segment as the driver saw it: the end of the segment, but for
+    the last one. A record that starts before `end` may reach behind it, never behind `limit`.
+    """
+
+    path: str
+    base_offset: int
+    start: int
+    end: int
+    limit: int
+
+
+def cut(
+    plan: LogPlan, split_bytes: int = SPLIT_BYTES, start: int | None = None, end: int | None = None
+) -> list[Split]:
+    """Return splits that together hold each record that starts in [start, end) exactly once."""
+    first = plan.start if start is None else max(start, plan.start)
+    last = plan.end if end is None else min(end, plan.end)
+    splits: list[Split] = []
+    for file in plan.files:
+        limit = min(file.base_offset + plan.layout.segment_bytes, plan.end)
+        low, high = max(first, file.base_offset), min(last, limit)
+        if low >= high:
+            continue
+        count = max(1, round((high - low) / split_bytes))
+        cuts = [low + (high - low) * number // count for number in range(count + 1)]
+        splits += [
+            Split(str(file.path), file.base_offset, here, there, limit)
+            for here, there in itertools.pairwise(cuts)
+        ]
+    return splits
+
+
+def read_split(
+    split: Split,
+    segment: Segment,
+    kernels: Kernels,
+    options: ScanOptions,
+    on_bad: OnBad,
+    *,
+    back_bytes: int = BACK_BYTES,
+    at_record: bool = False,
+) -> Iterator[Chunk]:
+    """Yield the records that start in the split; `on_bad` is told of each bad place in it, and may raise.
+
+    Of `options` the checks count; `max_rows` bounds each chunk. `at_record`: the caller knows that a
+    record starts where the split does, so none has to be found.
+    """
+    options = replace(options, max_rows=min(options.max_rows, ROWS_MAX))
+    limit = min(split.limit, segment.end_offset)
+    start, end = min(split.start, limit), min(split.end, limit)
+    if not at_record:
+        start = first_record(
+            segment,
+            start,
+            end,
+            kernels=kernels,
+            options=options,
+            limit=limit,
+            back_bytes=back_bytes,
+        )
+    return chunks(
+        segment, start, end, kernels=kernels, options=options, limit=limit, bad=Skip(on_bad)
+    )
