@@ -8,7 +8,6 @@ import grimp
 Imports = Mapping[str, set[str]]
 
 KNOWN: set[frozenset[str]] = {
-    frozenset({"orbitmq.format.kernels", "orbitmq.format.plain", "orbitmq.format.compiled"}),
     frozenset(
         {
             "orbitmq.spark.streams.source",

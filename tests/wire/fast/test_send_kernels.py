@@ -16,9 +16,10 @@ from orbitmq.format.record import decode_record, encode_record
 from orbitmq.message import AppendRequest, Host
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command, decode_command
-from orbitmq.wire.fast.kernels import SendKernels, compiled, plain, twins
+from orbitmq.wire.fast.kernels import compiled, plain, twins
 from orbitmq.wire.fast.layout import PARTS
 from orbitmq.wire.fast.run import SENDS_MAX, SendRun
+from orbitmq.wire.fast.signature import SendKernels
 from orbitmq.wire.frame import FrameDecoder
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS, SendHeader
 

@@ -4,6 +4,8 @@ Importing this loads every kernel from numba's cache (or compiles them once, for
 no call stalls later. All of them release the GIL.
 """
 
+from typing import TYPE_CHECKING
+
 from orbitmq.format.columns import Bytes
 from orbitmq.format.compiled import crc
 from orbitmq.format.compiled.arrays import frozen
@@ -19,7 +21,9 @@ from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
 from orbitmq.format.compiled.warm import warm
-from orbitmq.format.kernels import Kernels
+
+if TYPE_CHECKING:
+    from orbitmq.format.kernels import Kernels
 
 
 def crc32(buffer: Bytes) -> int:
@@ -50,4 +54,4 @@ class CompiledKernels:
 
 
 warm()
-KERNELS: Kernels = CompiledKernels()
+KERNELS: "Kernels" = CompiledKernels()

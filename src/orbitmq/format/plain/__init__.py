@@ -1,7 +1,8 @@
 """The kernels in plain Python and numpy: readable, ready at once, and what the compiled ones must equal."""
 
+from typing import TYPE_CHECKING
+
 from orbitmq.format.crc import masked_crc32
-from orbitmq.format.kernels import Kernels
 from orbitmq.format.plain.encode import client_batch_sizes, encode_client_batch
 from orbitmq.format.plain.gather import (
     bodies_match,
@@ -13,6 +14,9 @@ from orbitmq.format.plain.gather import (
 from orbitmq.format.plain.index import index_chain, index_insert, index_items
 from orbitmq.format.plain.queues import QueueTable, pack_units
 from orbitmq.format.plain.scan import find_record, scan
+
+if TYPE_CHECKING:
+    from orbitmq.format.kernels import Kernels
 
 
 class PlainKernels:
@@ -37,4 +41,4 @@ class PlainKernels:
     client_batch_sizes = staticmethod(client_batch_sizes)
 
 
-KERNELS: Kernels = PlainKernels()
+KERNELS: "Kernels" = PlainKernels()

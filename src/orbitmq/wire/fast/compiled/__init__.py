@@ -9,9 +9,9 @@ import numpy as np
 from orbitmq.format.compiled import jit
 from orbitmq.wire.fast.compiled.frames import find_sends
 from orbitmq.wire.fast.compiled.records import publish_records, write_answers, write_sends
-from orbitmq.wire.fast.kernels import SendKernels
 from orbitmq.wire.fast.layout import PARTS
 from orbitmq.wire.fast.run import SendRun
+from orbitmq.wire.fast.signature import SendKernels
 
 
 class CompiledSends:

@@ -1,8 +1,8 @@
 """The kernels of sends in plain Python: readable, ready at once, and what the compiled ones must equal."""
 
-from orbitmq.wire.fast.kernels import SendKernels
 from orbitmq.wire.fast.plain.frames import find_sends
 from orbitmq.wire.fast.plain.records import publish_records, write_answers, write_sends
+from orbitmq.wire.fast.signature import SendKernels
 
 
 class PlainSends:
