@@ -230,7 +230,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(spark: SparkSession, tmp_path
         store.tick()
     shown = Handover(config.root).readable_offset()
     assert shown is not None
-    Handover(config.root).show(replace(shown, closed=False, told_ms=0))  # as after a kill
+    Handover(config.root).publish(replace(shown, closed=False, told_ms=0))  # as after a kill
     with pytest.raises(StoreError, match="its broker was killed"):
         DispatchJob(spark, config.root, DispatchOptions(once=True)).run()
     with pytest.raises(NotAStoreError, match="--dispatch spark"):

@@ -128,17 +128,17 @@ class Dispatcher:
             assert verify == (self._adoption is not None)
             filled = self._build_queues(chunk)
             self._build_index(chunk)
-            self._relieve()
+            self._spill()
             self.dispatched_ms = int(chunk.rows["store_ms"][-1])
             for dispatch in self.extra:
                 dispatch(chunk)
         return filled
 
-    def _relieve(self) -> None:
+    def _spill(self) -> None:
         if self.ext is not None:
-            self.ext.relieve()
-        self.queues.relieve()
-        self.batch_queues.relieve()
+            self.ext.spill()
+        self.queues.spill()
+        self.batch_queues.spill()
 
     # --- queues ---
 

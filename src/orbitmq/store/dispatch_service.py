@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES: Final = 4 * MiB
 LINGER_MS: Final = 1
 """So far apart are two rounds at least: one kernel call for many appends, and no wait for a lone one."""
-UNWATCHED_MS: Final = 40
+IDLE_DELAY_MS: Final = 40
 """So long a round waits when nobody waits for it: each one costs the appender a switch of threads."""
 RETRY_MS: Final = 1 * SECOND_MS
 RETRIES: Final = 30
@@ -246,7 +246,7 @@ class DispatchService:
             elif self._watched():
                 linger_ms = last_ms + LINGER_MS - self._clock.monotonic_ms()
             else:
-                linger_ms = UNWATCHED_MS
+                linger_ms = IDLE_DELAY_MS
             if linger_ms > 0:
                 self._clock.wait(self._hurried, linger_ms)
             self._hurried.clear()

@@ -171,12 +171,12 @@ def test_little_of_many_queues_stays_in_memory_and_much_of_one_is_written(tmp_pa
     queues = _world(tmp_path, cq_file_bytes=20_000).queues
     numbers = [queues.add("T", queue_id) for queue_id in range(50)]
     queues.apply(packed([(number, 0, number * 100, 50) for number in numbers]))
-    queues.relieve()
+    queues.spill()
     assert not (tmp_path / "consumequeue").exists()
 
     busy = numbers[7]
     queues.apply(packed([(busy, n, 10_000 + n * 100, 50) for n in range(1, 300)]))
-    queues.relieve()
+    queues.spill()
 
     written = [
         path.parent.name for path in (tmp_path / "consumequeue").rglob("0*") if path.is_file()
@@ -193,7 +193,7 @@ def test_everything_is_written_when_all_queues_together_have_too_much(
     numbers = [queues.add("T", queue_id) for queue_id in range(30)]
 
     queues.apply(packed([(number, 0, number * 100, 50) for number in numbers]))
-    queues.relieve()
+    queues.spill()
 
     assert queues._pending_bytes == 0
 
@@ -259,7 +259,7 @@ def test_other_kernels_keep_the_numbers_of_the_queues(tmp_path: Path) -> None:
 def _operations(draw: st.DrawFn) -> list[tuple[str, object]]:
     steps: list[tuple[str, object]] = []
     for _ in range(draw(st.integers(1, 8))):
-        kind = draw(st.sampled_from(["apply", "apply", "again", "write", "relieve"]))
+        kind = draw(st.sampled_from(["apply", "apply", "again", "write", "spill"]))
         batch = [
             (draw(st.integers(0, 4)), draw(st.integers(1, 9)))
             for _ in range(draw(st.integers(1, 6)))
@@ -294,7 +294,7 @@ def test_queues_behave_like_a_dict_of_lists(
         elif kind == "write":
             world.queues.write_out(thorough=True)
         else:
-            world.queues.relieve()
+            world.queues.spill()
 
     for number, expected in model.items():
         assert world.queues.min_offset(number) == (start if expected else 0)

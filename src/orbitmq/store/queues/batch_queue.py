@@ -189,7 +189,7 @@ class BatchQueues:
 
     # --- writing ---
 
-    def relieve(self) -> None:
+    def spill(self) -> None:
         """Write what has become too much to hold."""
         for number, queue in list(self._queues.items()):
             if len(queue.pending) >= PENDING_BYTES:

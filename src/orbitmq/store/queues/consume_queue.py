@@ -310,7 +310,7 @@ class ConsumeQueues(UnitFiles):
 
     # --- writing ---
 
-    def relieve(self) -> None:
+    def spill(self) -> None:
         """Write what has become too much to hold. After an error everything is still held."""
         if self._pending_bytes > self._all_bytes:
             self.write_out(thorough=True)

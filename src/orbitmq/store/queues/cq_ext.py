@@ -140,7 +140,7 @@ class ExtQueues:
 
     # --- files ---
 
-    def relieve(self) -> None:
+    def spill(self) -> None:
         """Write if much is pending. Call it before queue units are written."""
         if self._pending_bytes >= PENDING_BYTES:
             self.write_out()

@@ -84,7 +84,7 @@ class UnitCollector(ConsumeQueues):
     ) -> None:
         self._light.append((number, queue_offset, log_offset, size, tag_hash))
 
-    def relieve(self) -> None:
+    def spill(self) -> None:
         """Nothing is written here."""
 
     def collected(self) -> UnitRuns:
@@ -172,7 +172,7 @@ class BatchCollector(BatchQueues):
         self._units.setdefault(number, bytearray()).extend(data)
         self._ends[number] = self._ends.get(number, (unit, unit))[0], unit
 
-    def relieve(self) -> None:
+    def spill(self) -> None:
         """Nothing is written here."""
 
     def collected(self) -> BatchRuns:
