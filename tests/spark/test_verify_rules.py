@@ -110,7 +110,7 @@ def a_clock_that_was_set_back(root: Path) -> None:
 
 
 def a_stale_record(root: Path) -> None:
-    """Bytes of an earlier life of the segment behind the end of the log."""
+    """Stale bytes behind the end of the log."""
     request = AppendRequest("GoldOrder", 0, b"x" * 300)
     raw = encode_record(
         request, log_offset=LOG_END, queue_offset=0, store_ms=FIRST_MS, store_host=HOST

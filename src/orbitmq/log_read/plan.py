@@ -151,7 +151,7 @@ def _list_files(layout: StoreLayout) -> list[SegmentFile]:
 
 
 def _last_with_records(files: list[SegmentFile]) -> int:
-    """Return the index of the last segment that was written to; later ones were made ahead."""
+    """Return the index of the last segment that was written to; later ones are preallocated."""
     for number in range(len(files) - 1, 0, -1):
         with files[number].path.open("rb") as file:
             if any(file.read(8)):

@@ -80,7 +80,7 @@ class DispatchService:
         self._offset = start
         self._progress = threading.Condition()  # told whenever `_offset` has moved
         self._wake = threading.Event()
-        self._hurried = threading.Event()  # somebody waits for the round that lingers
+        self._no_linger = threading.Event()  # somebody waits for the round that lingers
         self._watched: Callable[[], bool] = lambda: True
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -103,7 +103,7 @@ class DispatchService:
     def watch(self, watched: Callable[[], bool]) -> None:
         """Ask `watched` before each round whether anybody waits for what it shows.
 
-        If not, rounds come rarely. Whoever wants to see everything calls `hurry` or `dispatch_now`.
+        If not, rounds come rarely. Whoever wants to see everything calls `wake_now` or `dispatch_now`.
         """
         self._watched = watched
 
@@ -201,9 +201,9 @@ class DispatchService:
         if not self._wake.is_set():
             self._wake.set()
 
-    def hurry(self) -> None:
+    def wake_now(self) -> None:
         """Say that somebody waits for what has been appended."""
-        self._hurried.set()
+        self._no_linger.set()
         self.notify()
 
     def start(self) -> None:
@@ -216,7 +216,7 @@ class DispatchService:
     def stop(self, timeout_ms: float = 5 * SECOND_MS) -> bool:
         """Dispatch the rest and stop; return whether nothing was left behind in that time."""
         self._stopping.set()
-        self.hurry()
+        self.wake_now()
         if self._thread is not None:
             self._thread.join(timeout_ms / 1000)
             alive = self._thread.is_alive()
@@ -228,7 +228,7 @@ class DispatchService:
         """Wait until everything before this log offset is dispatched; return whether it is."""
         deadline = time.monotonic() + timeout_ms / 1000
         if self._offset < offset:
-            self.hurry()
+            self.wake_now()
         with self._progress:
             while self._offset < offset:
                 left = deadline - time.monotonic()
@@ -248,8 +248,8 @@ class DispatchService:
             else:
                 linger_ms = IDLE_DELAY_MS
             if linger_ms > 0:
-                self._clock.wait(self._hurried, linger_ms)
-            self._hurried.clear()
+                self._clock.wait(self._no_linger, linger_ms)
+            self._no_linger.clear()
             self._wake.clear()
             stopping = self._stopping.is_set()
             before = self._offset

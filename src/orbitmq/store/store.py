@@ -236,7 +236,7 @@ class MessageStore(StoreReads):
 
     def wake_dispatch(self) -> None:
         """Say that somebody waits for what has been appended."""
-        self._dispatch.hurry()
+        self._dispatch.wake_now()
 
     def wait_flushed(self, log_offset: int | None = None) -> bool:
         """Make everything before the offset durable, by default all; False if the disk did not in time."""

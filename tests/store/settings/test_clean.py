@@ -56,7 +56,7 @@ class AgedStore(ConfStore):
         return self.ratio
 
     def segments(self) -> list[Path]:
-        """Return the files of the segments in use; those that were made ahead do not count."""
+        """Return the files of the segments in use; preallocated ones do not count."""
         return [segment.path for segment in self.store._log.segments]
 
     @property

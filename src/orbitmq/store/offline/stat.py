@@ -86,7 +86,7 @@ def stat(store: OfflineStore, *, read_log: bool = False) -> StoreStat:
 
 
 def _log_end(store: OfflineStore) -> tuple[int, int | None]:
-    """Return where the last record ends and its store time; segments made ahead are empty."""
+    """Return where the last record ends and its store time; segments that are only preallocated are empty."""
     for segment in reversed(store.log.segments):
         last = _last_record(store, segment)
         if last is not None:

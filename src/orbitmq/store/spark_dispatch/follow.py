@@ -171,7 +171,7 @@ class DispatchFollower(DispatchService):
 
     def _look_again(self) -> None:
         if self.look():
-            self.hurry()
+            self.wake_now()
 
     def _on_bug(self, name: str, error: Exception) -> None:
         if self._report is not None:
