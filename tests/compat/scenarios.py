@@ -65,11 +65,11 @@ def gets_only_its_tags(cluster: Cluster, client: Client) -> None:
     topic, group = fresh("Tags"), fresh("tags-group")
     cluster.create_topic(topic, QUEUES)
     for tag in "ABC":
-        client.send(topic=topic, count=COUNT, tag=tag, body=f"old-{tag}-")
+        assert len(client.send(topic=topic, count=COUNT, tag=tag, body=f"old-{tag}-")) == COUNT
     consumer = client.subscribe(topic=topic, group=group, tags="A||B")
     consumer.wait("got", 2 * COUNT)
     for tag in "CAB":
-        client.send(topic=topic, count=COUNT, tag=tag, body=f"new-{tag}-")
+        assert len(client.send(topic=topic, count=COUNT, tag=tag, body=f"new-{tag}-")) == COUNT
     consumer.wait("got", 4 * COUNT)
     wanted = [f"{age}-{tag}-{n}" for age in ("old", "new") for tag in "AB" for n in range(COUNT)]
     got = consumer.leave()
