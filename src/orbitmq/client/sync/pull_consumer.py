@@ -11,7 +11,7 @@ with PullConsumer(namesrv="127.0.0.1:9876", group="audit") as consumer:
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from orbitmq.client.consumer.config import StartWish
 from orbitmq.client.consumer.delivery import Delivery
@@ -19,18 +19,21 @@ from orbitmq.client.consumer.pull_consumer import POLL_SECONDS, AsyncPullConsume
 from orbitmq.client.consumer.subscription import EVERYTHING, Expression
 from orbitmq.client.core.broker_api import PullResult
 from orbitmq.client.core.config import ClientConfig
-from orbitmq.client.sync.background_loop import BackgroundLoop, acquire_loop, release_loop
+from orbitmq.client.sync.background_loop import release_loop
+from orbitmq.client.sync.face import SyncClient
 from orbitmq.errors import ClientClosedError
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 T = TypeVar("T")
 
 
-class PullConsumer:
+class PullConsumer(SyncClient[AsyncPullConsumer]):
     """A consumer that reads only when it is asked. Any thread may use it, one poll at a time.
 
     What the methods do is said at `AsyncPullConsumer`.
     """
+
+    noun = "consumer"
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class PullConsumer:
         config: ClientConfig | None = None,
         **settings: Any,
     ) -> None:
-        self._inner = AsyncPullConsumer(
+        inner = AsyncPullConsumer(
             namesrv,
             group,
             topics,
@@ -52,21 +55,9 @@ class PullConsumer:
             config=config,
             **settings,
         )
-        self._loop: BackgroundLoop | None = None
+        super().__init__(inner)
 
     # --- life ---
-
-    def open(self) -> Self:
-        """Get ready; with `topics` given, join the group."""
-        if self._loop is None:
-            loop = acquire_loop()
-            try:
-                loop.run(self._inner.open())
-            except BaseException:
-                release_loop()
-                raise
-            self._loop = loop
-        return self
 
     def close(self) -> None:
         """Commit what is done, if that is automatic, and leave the group."""
@@ -80,9 +71,6 @@ class PullConsumer:
             finally:
                 release_loop()
 
-    def __enter__(self) -> Self:
-        return self.open()
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -91,16 +79,9 @@ class PullConsumer:
     ) -> None:
         self._end(kind)
 
-    def _opened(self) -> BackgroundLoop:
-        if self._loop is None:
-            raise ClientClosedError(
-                "the consumer is not open: use it inside `with`, or call open() first"
-            )
-        return self._loop
-
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            loop = self._opened()
+            loop = self.opened_loop
         except ClientClosedError:
             work.close()
             raise
