@@ -49,6 +49,31 @@ def test_all_ways_to_send():
     run_beside_cluster(test)
 
 
+def test_who_waits_for_the_future_of_a_send_handles_its_answer():
+    def test(cluster):
+        names = []
+        with Producer(cluster.namesrv_address, group="demo") as producer:
+            for _ in range(50):
+                future = producer.send_async(MESSAGE)
+                future.add_done_callback(lambda _: names.append(threading.current_thread()))
+                assert future.result(10).is_ok
+        assert names.count(threading.current_thread()) > 5
+
+    run_beside_cluster(test)
+
+
+def test_a_send_that_nobody_waits_for_leaves_soon():
+    def test(cluster):
+        with Producer(cluster.namesrv_address, group="demo") as producer:
+            for _ in range(10):
+                producer.send(MESSAGE)  # the loop was this thread's a moment ago
+                done = threading.Event()
+                producer.send_async(MESSAGE).add_done_callback(lambda _, done=done: done.set())
+                assert done.wait(10)
+
+    run_beside_cluster(test)
+
+
 def test_errors_are_those_of_the_async_one():
     def test(cluster):
         with Producer(cluster.namesrv_address, group="demo") as producer:

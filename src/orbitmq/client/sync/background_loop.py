@@ -1,16 +1,14 @@
 """BackgroundLoop: the event loop on which synchronous clients run. All of a process share one.
 
-Who runs it? A thread of its own, as long as nobody waits for anything. A thread that waits for an answer
-runs the loop itself meanwhile, if it is the only one that waits: the answer is then handled where it is
-wanted, and no thread has to be woken, which costs more than the whole request (ADR 14).
+Who runs it? A thread that waits for a result, if it is the only one that waits: the answer is then handled
+where it is wanted, and no other thread has to be woken, which costs more than the whole request (ADR 14).
+A thread of its own, the background thread, runs it whenever nobody waits, or several do.
 
 - Who holds the seat runs the loop. Everything that belongs to the loop's thread belongs to the holder.
-- A caller that waits alone takes the seat, and the background thread leaves it when it is claimed. After a
-  millisecond in which nobody had it the background thread runs the loop again.
-- Where several wait, the background thread serves them all.
-- Who leaves the seat wakes the background thread if others wait, or if it had the seat for long. For
-  turns that are short the background thread looks once a millisecond.
-- A caller in the seat busy polls for a moment before it sleeps, as long as answers come that soon.
+- The background thread leaves the seat when what a lone caller waited for is done, for the next one will
+  soon follow. After a millisecond in which nobody had it the background thread runs the loop again.
+- Who leaves the seat wakes the background thread if others wait, or if it had the seat for long.
+- A caller in the seat busy polls for a moment before it sleeps, if the last answer came that soon.
 """
 
 import asyncio
@@ -25,7 +23,6 @@ from typing import Any, Final, TypeVar
 
 from orbitmq.client.sync.light_future import LightFuture
 from orbitmq.errors import ClientClosedError
-from orbitmq.net.loop import new_event_loop
 
 T = TypeVar("T")
 
@@ -34,10 +31,8 @@ Call = Callable[[], object]
 PARK_S: Final = 0.001
 """So long the loop may be without anybody who runs it; a turn that takes longer ends with a wake-up."""
 PARK_S_MAX: Final = 0.05
-POLL_S: Final = 0.0002
+POLL_S: Final = 0.0003
 """So long a caller in the seat looks for its answer before it sleeps."""
-POLL_PAUSE_MAX: Final = 1023
-"""After polls in vain so many turns at most sleep at once."""
 CROWD_WAITS: Final = 64
 """After two threads waited at once, the background thread runs the loop for so many waits."""
 
@@ -46,23 +41,20 @@ class BackgroundLoop:
     """One loop and one thread. Any thread may call its methods."""
 
     def __init__(self) -> None:
-        self.loop = new_event_loop()
+        # Not uvloop, which sets up signals anew whenever the main thread begins to run it: 20 us each time.
+        self.loop = asyncio.new_event_loop()
         self._calls: deque[Call] = deque()
         self._woken = False
         self._stopping = False
         self._ended = False
         self._seat = threading.Lock()
-        self._is_claimed = False  # a lone caller waits until the background thread leaves it
         self._holder = 0  # which thread has the seat and runs the loop
-        self._awaited: LightFuture[Any] | None = None  # what the holder waits for
         self._waiters: set[LightFuture[Any]] = set()  # all that threads wait for
         self._crowd = 0  # so many waits the background thread serves, for there are several callers
         self._turns = 0  # how often callers had the seat
         self._poll_until = 0.0
-        self._poll_pause = self._sleepy_turns = (
-            0  # turns without busy poll: how many next time, and left
-        )
         self._is_polling = False
+        self._is_quick = False  # the last answer came while a caller may poll
         self._bell = threading.Lock()  # released: the background thread is wanted
         self._bell.acquire()
         self._thread = threading.Thread(target=self._serve, name="orbitmq-client", daemon=True)
@@ -76,7 +68,7 @@ class BackgroundLoop:
             with self._seat:
                 if not self._stopping:
                     self._hold()
-            if self._is_claimed or not self._is_wanted():
+            if not self._is_wanted():
                 self._park()
         with self._seat:
             self._end()
@@ -152,7 +144,7 @@ class BackgroundLoop:
                 left_s = None if until is None else until - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     return
-                if self._may_hold() and (self._seat.acquire(blocking=False) or self._claim()):
+                if self._may_hold() and self._seat.acquire(blocking=False):
                     self._take_turn(future, left_s)
                 else:
                     if not self._holder:
@@ -166,70 +158,41 @@ class BackgroundLoop:
         is_free = not self._crowd and not self._stopping
         return is_free and asyncio._get_running_loop() is None
 
-    def _claim(self) -> bool:
-        """Have the background thread leave the seat; return whether it could be had."""
-        if self._holder != self._thread.ident:
-            return False
-        self._is_claimed = True
-        self._stop_holder()
-        has_seat = self._seat.acquire(timeout=PARK_S)
-        self._is_claimed = False
-        return has_seat
-
     def _take_turn(self, future: LightFuture[Any], timeout_s: float | None) -> None:
         """Run the loop until the future is done; the caller has the seat, and gives it back."""
         started = time.monotonic()
         timer = None if timeout_s is None else self.loop.call_later(timeout_s, self.loop.stop)
-        self._awaited = future
-        self._start_poll(started)
+        if self._is_quick:
+            self._poll_until = started + POLL_S
+            if not self._is_polling:  # else what the last turn left goes on
+                self._poll()
         try:
             if not future.done():
                 self._hold()
         finally:
-            self._awaited = None
+            self._poll_until = 0.0
             if timer is not None:
                 timer.cancel()
             took_s = time.monotonic() - started
-            self._judge_poll(took_s)
+            self._is_quick = took_s <= POLL_S
             self._turns += 1
             self._seat.release()
             if took_s > PARK_S or self._is_wanted():
                 self._ring()
 
-    def _start_poll(self, now: float) -> None:
-        if self._sleepy_turns:
-            self._sleepy_turns -= 1
-            self._poll_until = 0.0
-            return
-        self._poll_until = now + POLL_S
-        if not self._is_polling:
-            self._is_polling = True
-            self.loop.call_soon(self._poll)
-
     def _poll(self) -> None:
         # Each turn of the loop looks at the sockets, and does not wait while there is more to call.
-        if self._awaited is not None and time.monotonic() < self._poll_until:
+        self._is_polling = time.monotonic() < self._poll_until
+        if self._is_polling:
             self.loop.call_soon(self._poll)
-        else:
-            self._is_polling = False
-
-    def _judge_poll(self, took_s: float) -> None:
-        """Poll no more for some turns when the answer took longer, each time for more of them."""
-        if self._poll_until == 0.0:
-            return
-        if took_s <= POLL_S:
-            self._poll_pause = 0
-        else:
-            self._poll_pause = min(2 * self._poll_pause + 1, POLL_PAUSE_MAX)
-            self._sleepy_turns = self._poll_pause
 
     def on_done(self, future: LightFuture[Any]) -> None:
-        """End the turn of whoever waits for this future; see `Runner`."""
-        if future is self._awaited:
-            if self._holder == threading.get_ident():
-                self.loop.stop()
-            else:
+        """End the run of the loop if it was for this future; see `Runner`."""
+        if future in self._waiters:
+            if self._holder != threading.get_ident():
                 self._stop_holder()
+            elif self._holder != self._thread.ident or not self._crowd:
+                self.loop.stop()
 
     def _stop_holder(self) -> None:
         """Have whoever runs the loop leave it; from any thread."""
@@ -254,7 +217,8 @@ class BackgroundLoop:
             task.add_done_callback(lambda done: _copy_result(done, outcome))
 
         try:
-            return self.call_and_wait(start, outcome, timeout_s)
+            self.call(start)
+            return outcome.result(timeout_s)
         except BaseException:
             if not tasks:
                 with contextlib.suppress(ValueError):
@@ -264,20 +228,11 @@ class BackgroundLoop:
                 self.call(tasks[0].cancel)
             raise
 
-    def call_and_wait(
-        self, function: Call, outcome: LightFuture[T], timeout_s: float | None = None
-    ) -> T:
-        """Call a function in the loop and wait for the future that it will finish."""
-        self._put(function)
-        return outcome.result(timeout_s)
-
     def call(self, function: Call) -> None:
-        """Call a function in the loop soon. Many calls together wake the loop once."""
-        self._put(function)
-        if not self._holder:
-            self._ring()
+        """Call a function in the loop soon. Many calls together wake the loop once.
 
-    def _put(self, function: Call) -> None:
+        While nobody has the seat that is when the next caller waits, at most a millisecond later.
+        """
         self._calls.append(function)
         if self._ended:
             raise ClientClosedError("the client thread has ended: open the client again")

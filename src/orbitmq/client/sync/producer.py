@@ -63,8 +63,8 @@ class Producer(SyncClient[AsyncProducer]):
         """Send and wait until the broker has stored it; see AsyncProducer.send."""
         loop, choice = self.opened_loop, make_selector(key, queue, selector)
         outcome: LightFuture[SendResult] = LightFuture(loop)
-        start = self._prepare(message, outcome, self._inner.rule, timeout_ms, choice)
-        return loop.call_and_wait(start, outcome)
+        loop.call(self._prepare(message, outcome, self._inner.rule, timeout_ms, choice))
+        return outcome.result()
 
     def send_async(
         self,
@@ -77,8 +77,7 @@ class Producer(SyncClient[AsyncProducer]):
     ) -> "Future[SendResult]":
         """Send; the future gets the result. See AsyncProducer.send_async."""
         loop, choice = self.opened_loop, make_selector(key, queue, selector)
-        # No turns in the loop for who waits for it: the thread does better to prepare the next ones.
-        outcome: LightFuture[SendResult] = LightFuture()
+        outcome: LightFuture[SendResult] = LightFuture(loop)
         loop.call(self._prepare(message, outcome, self._inner.async_rule, timeout_ms, choice))
         return outcome
 
