@@ -13,7 +13,7 @@ RESULTS := build/features.json
 
 # Two workers: the tests are to fit a machine of two cores.
 WORKERS ?= 2
-PYTEST := $(BIN)/pytest --feature-results=$(RESULTS)
+PYTEST := $(BIN)/pytest --feature-results=$(RESULTS) --durations=12 --durations-min=20
 
 .PHONY: help install check format test test-spark test-crash mutants features features-update demo bench clean
 
