@@ -213,6 +213,21 @@ def test_what_may_still_come_is_waited_for() -> None:
     assert [place.log_offset for place in told] == [builder.records[6].start]
 
 
+def test_half_a_record_is_waited_for_though_its_body_holds_a_whole_one() -> None:
+    builder = built()
+    half = builder.append(body=bytes(1000))
+    inside = half.start + 200  # in its body
+    forged = LogBuilder(segment_bytes=SIZE, base_offset=inside, store_ms=FIRST_MS + 60_000)
+    forged.append(body=b"forged")
+    builder.overwrite(inside, bytes(forged.segments[0][: forged.position]))
+    state = ReadState(BASE)
+
+    found = read(builder, state, limit=half.end - 100, bad=Skip(pytest.fail, growing=True))
+
+    assert found == starts(builder)[:-1]
+    assert (state.at, state.stop) == (half.start, LogStop.CUT)
+
+
 def test_nothing_is_waited_for_behind_the_end_of_a_segment() -> None:
     builder = built()
     builder.overwrite(builder.records[6].start, b"\xff" * (BASE + SIZE - builder.records[6].start))
