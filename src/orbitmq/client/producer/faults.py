@@ -50,33 +50,18 @@ class BrokerFaults:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._avoided_until: dict[str, float] = {}
-        self._unreachable: set[str] = set()
 
-    def record(
-        self, broker_name: str, latency_ms: float, *, failed: bool = False, reachable: bool = True
-    ) -> None:
+    def record(self, broker_name: str, latency_ms: float, *, failed: bool = False) -> None:
         """Remember how a send went. A wait that is longer already is not cut."""
         pause_ms = avoid_ms(FAILED_LATENCY_MS if failed else latency_ms)
         if pause_ms:
             until = self._clock.monotonic_ms() + pause_ms
             if until > self._avoided_until.get(broker_name, 0):
                 self._avoided_until[broker_name] = until
-        if reachable:
-            self._unreachable.discard(broker_name)
-        else:
-            self._unreachable.add(broker_name)
 
     def is_available(self, broker_name: str) -> bool:
         until = self._avoided_until.get(broker_name)
         return until is None or self._clock.monotonic_ms() >= until
-
-    def is_reachable(self, broker_name: str) -> bool:
-        return broker_name not in self._unreachable
-
-    @property
-    def unreachable(self) -> list[str]:
-        """Brokers that could not be reached; a probe may find them back."""
-        return sorted(self._unreachable)
 
 
 class QueueChooser:
@@ -102,10 +87,10 @@ class QueueChooser:
         def available(name: str) -> bool:
             return name != last_broker and faults.is_available(name)
 
-        def reachable(name: str) -> bool:
-            return name != last_broker and faults.is_reachable(name)
+        def other(name: str) -> bool:
+            return name != last_broker
 
-        return self._find(route, available) or self._find(route, reachable) or self._take(route)
+        return self._find(route, available) or self._find(route, other) or self._take(route)
 
     def _take(self, route: PublishRoute) -> MessageQueue:
         queues = route.queues
