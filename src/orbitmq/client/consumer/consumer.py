@@ -22,7 +22,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Executor
-from types import TracebackType
 from typing import Any, Self
 
 from orbitmq.client.consumer.assigned_queues import AssignedQueues
@@ -163,15 +162,11 @@ class AsyncConsumer(GroupMember):
             _log.warning("group %s: closed while handlers are still at work", self.group)
         await self._assigned.hand_over_all()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None and self._core is not None:
-            self.retry_taken()
-        await self.close()
+    def _failed(self) -> None:
+        """Give back what was taken and never settled."""
+        for held in self._held():
+            for message in held.taken():
+                message.retry()
 
     # --- messages ---
 
@@ -190,8 +185,9 @@ class AsyncConsumer(GroupMember):
             return None
 
     def _put_all(self, messages: list[Delivery]) -> None:
+        put = self._inbox.put_nowait
         for message in messages:
-            self._inbox.put_nowait(message)
+            put(message)
 
     def _loop(self) -> "_AsyncLoop":
         return _AsyncLoop(self._inbox, self._clock or SystemClock())
@@ -201,12 +197,6 @@ class AsyncConsumer(GroupMember):
             raise ClientError(
                 "this consumer has a handler, which gets the messages: nothing to iterate"
             )
-
-    def retry_taken(self) -> None:
-        """Give back what was taken and never settled."""
-        for held in self._held():
-            for message in held.taken():
-                message.retry()
 
     async def _hand_out(self, messages: list[Delivery], held: ProcessQueue | None) -> Outcome:
         """Wait until a loop took the message and settled it."""

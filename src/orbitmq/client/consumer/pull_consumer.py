@@ -14,7 +14,6 @@ what the last poll returned, so that it comes again.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Self
 
 from orbitmq.client.consumer.config import StartWish, Topics, consumer_settings, parse_topics
@@ -86,14 +85,10 @@ class AsyncPullConsumer(GroupMember):
         await self._commit_quietly(retry=True)
         self._queues.came.set()  # whoever waits sees that it is closed
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # After an exception, what the last poll returned was perhaps not handled: it comes again.
-        await (self.close() if kind is None else super().close())
+    def _failed(self) -> None:
+        # What the last poll returned was perhaps not handled: it comes again.
+        for held in self._held():
+            held.put_back(held.taken())
 
     # --- which queues ---
 

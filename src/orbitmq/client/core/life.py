@@ -49,6 +49,9 @@ class AsyncClient:
     async def _stop(self, core: ClientCore) -> None:
         """Do what has to be done at `close`."""
 
+    def _failed(self) -> None:
+        """Do what has to be done when an exception ends the `async with` block, before `close`."""
+
     async def __aenter__(self) -> Self:
         return await self.open()
 
@@ -58,6 +61,8 @@ class AsyncClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None and self._core is not None:
+            self._failed()
         await self.close()
 
     def require_open(self) -> ClientCore:

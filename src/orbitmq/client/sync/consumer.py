@@ -96,8 +96,9 @@ class Consumer(SyncClient[AsyncConsumer]):
             inner.serve_threads(call, self._threads.put, None)
 
     def _put_all(self, messages: list[Delivery]) -> None:
+        put = self._ready.put
         for message in messages:
-            self._ready.put(message)
+            put(message)
 
     def _call_of(self, loop: BackgroundLoop) -> Callable[[Callable[[], None]], None]:
         ended = self._ended
