@@ -66,7 +66,7 @@ class ConsumerWorld:
     async def round_trip(self, member: AsyncConsumer) -> None:
         """Let a member hear from its broker: what it asked before is answered and handled then, too."""
         for _ in range(3):
-            assert await member._inner._context.core.heartbeat() == 1
+            assert await member._context.core.heartbeat() == 1
 
     def offset(self, group: str, topic: str, queue_id: int) -> int:
         """Return what the broker knows of a group's progress."""

@@ -38,7 +38,7 @@ def test_a_queue_whose_lock_was_lost_is_given_up_and_its_offset_not_stored(tmp_p
                 assert locks.lock("demo", "another", [queue])
                 stored = world.offset("demo", "Orders", 0)
 
-                await member._inner._assigned.renew_locks()
+                await member._assigned.renew_locks()
                 gone = orders(member)
                 unchanged = world.offset("demo", "Orders", 0) == stored
                 world.broker.context.offsets.commit("demo", "Orders", 0, 2)
@@ -81,8 +81,8 @@ def test_an_orderly_queue_changes_hands_only_when_its_handler_is_done(tmp_path):
                 await until(lambda: len(at_work) == 2)
                 async with two:
                     # One keeps what it works on, so the broker refuses the other.
-                    assert not await one._inner._assignment.round()
-                    assert not await two._inner._assignment.round()
+                    assert not await one._assignment.round()
+                    assert not await two._assignment.round()
                     assert (sorted(at_work), orders(two)) == ([0, 1], [])
                     may_end.set()
                     await until(lambda: len(orders(two)) == 1)
@@ -150,7 +150,7 @@ def test_a_topic_that_grows_is_read_with_its_new_queues(tmp_path):
             ) as member:
                 await until(lambda: len(orders(member)) == 1)
                 await world.create("Orders", queues=3)
-                await member._inner._context.core.refresh_routes()
+                await member._context.core.refresh_routes()
                 await until(lambda: len(orders(member)) == 3)
                 await world.producer._core.refresh_routes()
                 await world.send("Orders", *names(6))

@@ -85,7 +85,7 @@ def test_offsets(tmp_path):
         await api.heartbeat(address, heartbeat("me"))
         await api.update_consumer_offset(address, "G", QUEUE, 2)
         assert await api.consumer_offset(address, "G", QUEUE) == 2
-        await api.update_consumer_offset(address, "G", QUEUE, 3, oneway=False)
+        await api.update_consumer_offset(address, "G", QUEUE, 3)
         assert await api.consumer_offset(address, "G", QUEUE) == 3
 
     run_with_broker(tmp_path, test)
@@ -106,7 +106,7 @@ def test_membership_and_locks(tmp_path):
 
         assert await api.lock(address, "G", "me", [QUEUE]) == {QUEUE}
         assert await api.lock(address, "G", "other", [QUEUE]) == set()
-        await api.unlock(address, "G", "me", [QUEUE], oneway=False)
+        await api.unlock(address, "G", "me", [QUEUE])
         assert await api.lock(address, "G", "other", [QUEUE]) == {QUEUE}
         await api.unlock(address, "G", "other", [QUEUE])
 

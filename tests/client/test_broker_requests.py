@@ -74,7 +74,7 @@ def test_offsets_are_reset():
         connection.oneway(Command(220, fields, ResetOffsets(offset_table={queue: 7}).encode()))
         await settled(connection)
 
-        assert consumer.heard == [("T", {queue: 7}, True)]
+        assert consumer.heard == [("T", {queue: 7})]
 
     run_with_client(test)
 

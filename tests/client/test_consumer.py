@@ -197,7 +197,7 @@ def test_messages_that_wait_are_withdrawn_when_their_queue_goes_to_another_membe
             async with AsyncConsumer(
                 world.namesrv, "demo", "Orders", start_from="first", instance_name="1"
             ) as consumer:
-                await until(lambda: consumer._ready.qsize() == 6)
+                await until(lambda: consumer._inbox.qsize() == 6)
                 async with AsyncConsumer(
                     world.namesrv, "demo", "Orders", seen, start_from="first", instance_name="2"
                 ):

@@ -54,7 +54,7 @@ def test_tools_see_how_far_a_member_is_and_what_it_does(tmp_path):
                 await until(lambda: len(consumer.queues) == 2)
                 info = await admin.running_info("demo", consumer.client_id)
                 state = await admin.consumers("demo")
-                core = consumer._inner._context.core
+                core = consumer._context.core
                 answer = await core.calls.checked(
                     world.broker.address,
                     RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
@@ -79,7 +79,7 @@ def test_a_tool_can_have_one_message_handled(tmp_path):
             ) as consumer:
                 await world.send("Orders", "one")
                 await until(lambda: seen.messages)
-                core = consumer._inner._context.core
+                core = consumer._context.core
                 answer = await core.calls.checked(
                     world.broker.address,
                     RequestCode.CONSUME_MESSAGE_DIRECTLY,

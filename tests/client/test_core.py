@@ -29,8 +29,8 @@ class FakeConsumer:
     def on_members_changed(self) -> None:
         self.heard.append("members")
 
-    def on_reset_offsets(self, topic, offsets, *, force) -> None:
-        self.heard.append((topic, dict(offsets), force))
+    def on_reset_offsets(self, topic, offsets) -> None:
+        self.heard.append((topic, dict(offsets)))
 
     def offsets(self, topic):
         return {}
@@ -180,8 +180,6 @@ def test_routes_and_heartbeats_come_by_themselves():
             cluster.add_topic("T")
             settings = {"heartbeat_interval_ms": 5, "route_interval_ms": 5}
             core = await ClientCore.acquire(config(cluster, **settings))
-            for job in core._jobs:
-                job.wake()
             core.add_consumer(FakeConsumer())
             core.routes.watch("T")
 

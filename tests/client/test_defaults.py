@@ -43,7 +43,6 @@ CLIENT = {
     "pending_sends_max": 4_000,  # ours; RocketMQ lets 65 535 wait
 }
 CONSUMER = {
-    "topics": {},
     "model": Model.CLUSTERING,
     "orderly": False,
     "start_from": StartFrom.LAST,

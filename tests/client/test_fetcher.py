@@ -62,7 +62,7 @@ class Script:
             raise answer
         return answer
 
-    def address(self, broker_name: str, broker_id: int = 0) -> str | None:
+    async def find_address(self, broker_name: str, topic: str, broker_id: int = 0) -> str:
         return {0: "primary:1", 1: "replica:1"}.get(broker_id, "primary:1")
 
     async def heartbeat(self) -> int:

@@ -1,6 +1,7 @@
 """Offsets in memory, with the broker, and in RocketMQ's own file."""
 
 import asyncio
+import errno
 import json
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from orbitmq.client.consumer.offset_store import (
     format_offsets,
     parse_offsets,
 )
-from orbitmq.errors import FieldError, NoSpaceError, ResponseError, StateFileError, UnreachableError
+from orbitmq.errors import FieldError, ResponseError, StateFileError, UnreachableError
+from orbitmq.testing.fake_disk import FaultyDisk
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 ONE, TWO = MessageQueue("Orders", "broker-a", 0), MessageQueue("Orders", "broker-a", 1)
@@ -38,8 +40,7 @@ class FakeBrokers:
     async def consumer_offset(self, address, group, queue, **more):
         return self.offsets.get(queue, -1)
 
-    async def update_consumer_offset(self, address, group, queue, offset, *, oneway=True):
-        assert not oneway
+    async def update_consumer_offset(self, address, group, queue, offset):
         self.calls += 1
         if self.failures:
             self.failures -= 1
@@ -48,11 +49,10 @@ class FakeBrokers:
 
 
 class FakeRoutes:
-    def address(self, broker_name, broker_id=0):
-        return "127.0.0.1:1" if broker_name == "broker-a" else None
-
-    async def refresh(self, topic):
-        return False
+    async def find_address(self, broker_name, topic):
+        if broker_name != "broker-a":
+            raise UnreachableError(broker_name, "no address of this broker is known")
+        return "127.0.0.1:1"
 
 
 def remote() -> tuple[RemoteOffsets, FakeBrokers]:
@@ -238,18 +238,13 @@ def test_a_broken_file_is_replaced_by_the_one_before(tmp_path: Path):
     assert run_async(main) == 1
 
 
-def test_a_full_disk_is_survived_and_the_offsets_are_stored_later(tmp_path: Path, monkeypatch):
+def test_a_full_disk_is_survived_and_the_offsets_are_stored_later(tmp_path: Path):
     async def main():
-        offsets = LocalOffsets(tmp_path, "c", "demo")
+        disk = FaultyDisk()
+        disk.fail("write_at", errno=errno.ENOSPC)
+        offsets = LocalOffsets(tmp_path, "c", "demo", disk)
         offsets.update(ONE, 5)
-        with monkeypatch.context() as patched:
-            full = NoSpaceError(offsets.path, "write", OSError(28, "full"), "Free some.")
-
-            def refuse(data):
-                raise full
-
-            patched.setattr(offsets, "_write", refuse)
-            await offsets.persist()
+        await offsets.persist()
         missing = offsets.path.exists()
         await offsets.persist()
         return missing, parse_offsets(offsets.path.read_bytes())

@@ -272,3 +272,20 @@ def test_a_broker_that_knows_no_lite_pulls_is_asked_in_the_plain_way(tmp_path):
                 assert lites[:2] == [True, False]
 
     run_async(main)
+
+
+def test_a_second_one_of_the_same_client_is_refused_and_leaves_the_first_alone(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders", queues=1)
+            await world.send("Orders", "a")
+            given = {"instance_name": "same", "start_from": "first"}
+            async with AsyncPullConsumer(world.namesrv, "audit", "Orders", **given) as first:
+                second = AsyncPullConsumer(world.namesrv, "audit", "Orders", **given)
+                with pytest.raises(ClientError, match="exists already"):
+                    await second.open()
+
+                assert first._context.core.consumer("audit") is first
+                assert await poll_all(first, 1) == ["a"]
+
+    run_async(main)

@@ -24,7 +24,7 @@ class Endless:
         self.brokers = self.routes = self
         self.clock = SystemClock()
 
-    def address(self, broker_name: str, broker_id: int = 0) -> str:
+    async def find_address(self, broker_name: str, topic: str, broker_id: int = 0) -> str:
         return "127.0.0.1:1"
 
     async def pull(self, address: str, header: PullHeader, **more: object) -> PullResult:

@@ -3,7 +3,8 @@
 import asyncio
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from orbitmq.client.consumer.handling import DEAD_LETTERS, RetryLater
 from orbitmq.client.consumer.rebalance import share_of, strategy_named
 from orbitmq.client.core.message import Message
 from orbitmq.errors import ClientError, ConfigError, UnreachableError
+from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.headers.pull import PullHeader
@@ -179,15 +181,27 @@ def test_what_a_killed_process_had_not_committed_comes_again_to_another_member(t
     run_async(main, seconds=60)
 
 
+@contextmanager
+def noted_periods() -> Iterator[dict[str, float]]:
+    """Note of every job that is added its period in milliseconds, by its name."""
+    periods, add = {}, PeriodicJobs.add
+
+    def note(self, name, every_ms, job, **more):
+        periods[name] = every_ms
+        add(self, name, every_ms, job, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PeriodicJobs, "add", note)
+        yield periods
+
+
 def test_offsets_are_stored_at_the_interval_that_is_set(tmp_path):
     async def main():
         async with consumer_world(tmp_path) as world:
             await world.create("Orders")
-            async with consumer(world, "demo", Seen(), persist_interval_ms=1234) as member:
-                jobs = member._inner._context.core._jobs
-                (persist,) = [job for job in jobs if job._name.startswith("persist")]
-
-                assert persist._period_ms == 1234
+            with noted_periods() as periods:
+                async with consumer(world, "demo", Seen(), persist_interval_ms=1234):
+                    assert periods["persist offsets"] == 1234
 
     run_async(main)
 
@@ -195,8 +209,14 @@ def test_offsets_are_stored_at_the_interval_that_is_set(tmp_path):
 class Minutes:
     """Two members of a group, and time by the broker's clock: seconds pass as the test says."""
 
-    def __init__(self, world: ConsumerWorld, clock: FakeClock, *members: AsyncConsumer) -> None:
-        self.world, self.clock, self.members = world, clock, members
+    def __init__(
+        self,
+        world: ConsumerWorld,
+        clock: FakeClock,
+        periods: dict[str, float],
+        *members: AsyncConsumer,
+    ) -> None:
+        self.world, self.clock, self.periods, self.members = world, clock, periods, members
         self.silent: set[AsyncConsumer] = set()
         self._beaten_ms = dict.fromkeys(members, clock.monotonic_ms())
 
@@ -205,9 +225,9 @@ class Minutes:
         self.clock.advance(1000)
         now_ms = self.clock.monotonic_ms()
         for member in set(self.members) - self.silent:
-            core = member._inner._context.core
-            (job,) = [job for job in core._jobs if job._name.startswith("heartbeat")]
-            if now_ms - self._beaten_ms[member] >= job._period_ms:
+            core = member._context.core
+            period_ms = self.periods[f"heartbeat of {member.client_id}"]
+            if now_ms - self._beaten_ms[member] >= period_ms:
                 self._beaten_ms[member] = now_ms
                 assert await core.heartbeat() == 1
         if now_ms % self.world.broker.config.client_scan_ms == 0:
@@ -216,7 +236,7 @@ class Minutes:
     def hush(self, member: AsyncConsumer) -> None:
         """Let a member say nothing more to its broker, though its connection is open."""
         self.silent.add(member)
-        member._inner._context.core._greet = lambda reference: None
+        member._context.core._greet = lambda reference: None
 
     def listed(self) -> set[str]:
         """Return the members that the broker knows."""
@@ -239,14 +259,15 @@ async def two_members(tmp_path: Path, heartbeat_s: int = 30, **given):
     async with consumer_world(tmp_path, clock=clock, **given) as world:
         await world.create("Orders", queues=2)
         settings = {"handover_wait_ms": 0, "heartbeat_interval_ms": heartbeat_s * 1000}
-        async with (
-            consumer(world, "demo", Seen(), **settings) as one,
-            consumer(world, "demo", Seen(), **settings) as two,
-        ):
-            await until(lambda: len(own_queues(one)) == len(own_queues(two)) == 1)
-            await until(lambda: len(one._inner._context.core._greeted) == 1)
-            await until(lambda: len(two._inner._context.core._greeted) == 1)
-            yield Minutes(world, clock, one, two), one, two
+        with noted_periods() as periods:
+            async with (
+                consumer(world, "demo", Seen(), **settings) as one,
+                consumer(world, "demo", Seen(), **settings) as two,
+            ):
+                await until(lambda: len(own_queues(one)) == len(own_queues(two)) == 1)
+                await until(lambda: len(one._context.core._greeted) == 1)
+                await until(lambda: len(two._context.core._greeted) == 1)
+                yield Minutes(world, clock, periods, one, two), one, two
 
 
 @pytest.mark.feature("F100")
@@ -315,7 +336,7 @@ def test_a_member_that_its_broker_forgot_says_at_the_next_round_that_it_is_there
                 for client in consumers.group("demo").connections[:forgotten]:
                     consumers.unregister("demo", client.connection)
                 for member in (one, two):
-                    await member._inner._assignment.round()
+                    await member._assignment.round()
 
                 assert set(consumers.group("demo").client_ids) == {one.client_id, two.client_id}
 
@@ -332,7 +353,7 @@ def test_of_two_tags_with_one_hash_the_broker_sends_both_and_the_client_keeps_on
             seen, pulled = Seen(), []
 
             async with consumer(world, "demo", seen, {"Orders": "Aa"}) as member:
-                brokers = member._inner._context.core.brokers
+                brokers = member._context.core.brokers
                 await until(lambda: len(seen.messages) == 2)
                 pulled = await brokers.pull(world.broker.address, raw_pull(member), timeout_ms=5000)
 
@@ -344,7 +365,7 @@ def test_of_two_tags_with_one_hash_the_broker_sends_both_and_the_client_keeps_on
 
 def raw_pull(member: AsyncConsumer) -> PullHeader:
     """Return a pull from the first offset, by the subscription that the member told its broker."""
-    context = member._inner._context
+    context = member._context
     wanted_by = context.subscriptions["Orders"]
     return PullHeader(
         consumer_group=context.group,
@@ -436,7 +457,7 @@ def test_a_message_that_the_broker_does_not_take_back_is_sent_to_the_retry_topic
             seen = Seen(lambda message: message.reconsume_times == 0)
             member = consumer(world, "demo", seen)
             await member.open()
-            api = member._inner._context.core.brokers
+            api = member._context.core.brokers
 
             async def refuse(address, header):
                 raise UnreachableError(address, "gone")
@@ -463,11 +484,9 @@ def test_a_message_that_nobody_takes_back_is_handled_again_here(tmp_path, monkey
                 async def refuse(message, level):
                     return False
 
-                member._inner._consumption._send_back.give_back = refuse
+                member._consumption._send_back.give_back = refuse
                 await until(lambda: len(seen.messages) >= 2)
-                await until(
-                    lambda: member._inner.offsets("Orders") == {world.queue("Orders", 0): 1}
-                )
+                await until(lambda: member.offsets("Orders") == {world.queue("Orders", 0): 1})
 
     monkeypatch.setattr("orbitmq.client.consumer.concurrent_consumption.TRY_AGAIN_MS", 100)
     run_async(main)
@@ -640,9 +659,9 @@ def test_a_reset_by_an_operator_is_followed(tmp_path):
                 await until(lambda: len(seen.messages) == 5)
                 queue = world.queue("Orders", 0)
 
-                member._inner.on_reset_offsets("Orders", {queue: 2}, force=True)
+                member.on_reset_offsets("Orders", {queue: 2})
                 await until(lambda: len(seen.messages) == 8)
-                await until(lambda: member._inner.offsets("Orders") == {queue: 5})
+                await until(lambda: member.offsets("Orders") == {queue: 5})
 
             assert seen.bodies == [*names(5), "m2", "m3", "m4"]
             assert world.offset("demo", "Orders", 0) == 5
@@ -754,7 +773,7 @@ def test_no_more_is_pulled_while_enough_is_held(tmp_path):
                 world, "demo", handle, prefetch_count=5, pull_count=4, workers=2
             ) as c:
                 await until(lambda: len(seen) == 2)
-                (held,) = [held for held in c._inner._assigned.held if held.queue.topic == "Orders"]
+                (held,) = [held for held in c._assigned.held if held.queue.topic == "Orders"]
                 await until(lambda: held.count >= 8)
                 await world.round_trip(c)  # a third pull would be answered by then
                 assert held.count == 8  # more than 5 after the second pull, so no third
@@ -867,8 +886,8 @@ def test_tools_can_ask_what_a_member_is_doing(tmp_path):
             seen = Seen()
             async with consumer(world, "demo", seen) as member:
                 await until(lambda: seen.messages)
-                info = member._inner.running_info()
-                data = member._inner.consumer_data()
+                info = member.running_info()
+                data = member.consumer_data()
 
             queue = MessageQueue("Orders", BROKER_NAME, 0)
             assert info.mq_table[queue].cached_msg_count == 0
@@ -899,7 +918,7 @@ def test_one_message_can_be_handled_on_request(tmp_path):
                 answers = []
                 for error in (None, ValueError("no"), RetryLater()):
                     outcome["error"] = error
-                    result = await member._inner.consume_directly(results[0], BROKER_NAME)
+                    result = await member.consume_directly(results[0], BROKER_NAME)
                     answers.append(result.consume_result)
 
             assert answers == ["CR_SUCCESS", "CR_THROW_EXCEPTION", "CR_LATER"]

@@ -211,6 +211,9 @@ def test_addresses_for_reading_and_writing():
             assert core.routes.address("b") == "y:1"
             assert core.routes.any_address("T") == "x:1"
             assert core.routes.any_address("unknown") is None
+            assert await core.routes.find_address("a", "T", 1) == "x:2"
+            with pytest.raises(UnreachableError, match=r"^z: no address"):
+                await core.routes.find_address("z", "T")
             await core.release()
 
     run_async(main)

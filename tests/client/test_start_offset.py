@@ -20,13 +20,13 @@ class FakeContext:
 
     def __init__(self, stored: int, **given) -> None:
         self.config = ConsumerConfig(group="demo", **given)
-        self.core = SimpleNamespace(brokers=self, clock=FakeClock(NOW_MS))
+        self.core = SimpleNamespace(brokers=self, routes=self, clock=FakeClock(NOW_MS))
         self.offsets, self.stored = self, stored
 
     async def read(self, queue: MessageQueue) -> int:
         return self.stored
 
-    async def primary(self, broker_name: str, topic: str) -> str:
+    async def find_address(self, broker_name: str, topic: str) -> str:
         return "127.0.0.1:1"
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:

@@ -10,7 +10,6 @@ import logging
 from types import TracebackType
 from typing import Final, Self
 
-from orbitmq.broker._jobs import PeriodicJobs
 from orbitmq.broker._ports import Ports
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
@@ -40,6 +39,7 @@ from orbitmq.broker.tables.state_files import GROUPS_FILE, OFFSETS_FILE, TOPICS_
 from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.net.server import Server
+from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.store.store import MessageStore
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.codes import RequestCode

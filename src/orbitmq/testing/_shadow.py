@@ -1,9 +1,8 @@
 """What a simulated disk holds for certain: kept in files of its own, so that it outlives a killed process.
 
 The shadow directory:
-  data/<id>            the bytes of a file that were synced
-  names/<id>.json      the durable entries of one directory, and which log goes on from there
-  names/<id>.<n>.log   what happened in that directory since: created, renamed, removed, not synced yet
+  data/<id>   the bytes of a file that were synced
+  journal     what happened to the names of each directory: created, renamed, removed, synced
 
 Ids are given once and never again. A file or directory is known by its inode, not by its name, so a
 rename does not mix up two files, and a directory takes along what is in it.
@@ -42,17 +41,16 @@ class Change(NamedTuple):
 class Directory:
     """The durable entries of one directory, the changes that are not durable yet, and the sum of both."""
 
-    generation: int = 0
     durable: Listing = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
-    current: Listing = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.current = self.listing(len(self.changes))
+    current: Listing = field(default_factory=dict)
 
     def add(self, change: Change) -> None:
         self.changes.append(change)
         _apply(self.current, change)
+
+    def sync(self) -> None:
+        self.durable, self.changes = dict(self.current), []
 
     def listing(self, change_count: int) -> Listing:
         """Return the entries as they were after the first `change_count` changes."""
@@ -80,14 +78,13 @@ class Shadow:
     def __init__(self, root: Path, shadow: Path, *, frozen: bool = False) -> None:
         self.root = root
         self._frozen = frozen
-        self._names, self._data = shadow / "names", shadow / "data"
+        self._journal, self._data = shadow / "journal", shadow / "data"
         self.directories: dict[int, Directory] = {ROOT_ID: Directory()}
         self._next_id = ROOT_ID + 1
-        if self._names.is_dir():
+        if self._journal.exists():
             self._load()
             return
-        self._names.mkdir(parents=True)
-        self._data.mkdir()
+        self._data.mkdir(parents=True)
         self.make_all_durable()
 
     # --- what happens ---
@@ -96,8 +93,6 @@ class Shadow:
         """A file or directory was made; its name is not durable yet."""
         entry = Entry(self._next_id, path.stat().st_ino, path.is_dir())
         self._next_id += 1
-        if entry.is_directory:
-            self.directories[entry.id] = Directory()
         self._note(path.parent, Change(path.name, entry))
 
     def note_removed(self, path: Path) -> None:
@@ -123,12 +118,7 @@ class Shadow:
     def make_names_durable(self, directory: Path) -> None:
         """The directory was synced: its entries of this moment survive."""
         self._discover(directory)
-        number = self._id_of(directory)
-        known = self.directories[number]
-        synced = Directory(known.generation + 1, dict(known.current))
-        self.directories[number] = synced
-        self._save(number, synced)
-        self._log_path(number, known.generation).unlink(missing_ok=True)
+        self._note(directory, None)
 
     def make_data_durable(self, path: Path, fd: int, position: int, length: int) -> None:
         """A range of a file was synced (length 0: all of it): these bytes survive, and the file's length."""
@@ -249,62 +239,45 @@ class Shadow:
 
     # --- the shadow's own files ---
 
-    def _note(self, directory: Path, change: Change) -> None:
+    def _note(self, directory: Path, change: Change | None) -> None:
+        """Note a change of a directory, or (None) that it was synced."""
         number = self._id_of(directory)
-        known = self.directories[number]
-        known.add(change)
-        if self._frozen:
-            return
-        with self._log_path(number, known.generation).open("a", encoding="utf-8") as log:
-            log.write(json.dumps(change) + "\n")
+        self._apply(number, change)
+        if not self._frozen:
+            with self._journal.open("a", encoding="utf-8") as journal:
+                # In front of it: a line that a killed process left half written ends here.
+                journal.write("\n" + json.dumps((number, change)))
 
-    def _save(self, number: int, directory: Directory) -> None:
-        if self._frozen:
+    def _apply(self, number: int, change: Change | None) -> None:
+        if change is None:
+            self.directories[number].sync()
             return
-        path = self._names / f"{number}.json"
-        state = {"generation": directory.generation, "durable": directory.durable}
-        new = path.with_suffix(".tmp")
-        new.write_text(json.dumps(state), encoding="utf-8")
-        new.replace(path)
+        self.directories[number].add(change)
+        if change.entry is not None and change.entry.is_directory:
+            self.directories.setdefault(change.entry.id, Directory())
 
     def _load(self) -> None:
-        for path in self._names.glob("*.json"):
-            state = json.loads(path.read_text(encoding="utf-8"))
-            durable = {name: Entry(*entry) for name, entry in state["durable"].items()}
-            self.directories[int(path.stem)] = Directory(state["generation"], durable)
-        for path in self._names.glob("*.log"):
-            self._load_log(path)
         ids = [int(path.name) for path in self._data.iterdir()]
-        for directory in list(self.directories.values()):
-            entries = [*directory.durable.values(), *(change.entry for change in directory.changes)]
-            ids += [entry.id for entry in entries if entry is not None]
-            for entry in entries:  # one that was made and never changed has no files yet
-                if entry is not None and entry.is_directory:
-                    self.directories.setdefault(entry.id, Directory())
+        for line in self._journal.read_text(encoding="utf-8").splitlines():
+            noted = _parse(line)
+            if noted is not None:
+                self._apply(*noted)
+                entry = noted[1] and noted[1].entry
+                ids += [entry.id] if entry else []
         self._next_id = max(ids, default=ROOT_ID) + 1
-
-    def _load_log(self, path: Path) -> None:
-        number, generation, _ = path.name.split(".")
-        directory = self.directories.setdefault(int(number), Directory())
-        if directory.generation != int(generation):
-            return
-        for line in path.read_text(encoding="utf-8").splitlines():
-            change = _parse_change(line)
-            if change is None:
-                return  # the process was killed while it wrote this line
-            directory.add(change)
 
     def _open_data(self, file_id: int) -> Any:
         path = self._data / str(file_id)
         return path.open("r+b" if path.exists() else "w+b")
 
-    def _log_path(self, number: int, generation: int) -> Path:
-        return self._names / f"{number}.{generation}.log"
 
-
-def _parse_change(line: str) -> Change | None:
+def _parse(line: str) -> tuple[int, Change | None] | None:
+    """Return what a line of the journal says; None: it is empty, or half of one."""
     try:
-        name, entry, old_name = json.loads(line)
+        number, change = json.loads(line)
     except ValueError:
         return None
-    return Change(name, None if entry is None else Entry(*entry), old_name)
+    if change is None:
+        return number, None
+    name, entry, old_name = change
+    return number, Change(name, None if entry is None else Entry(*entry), old_name)

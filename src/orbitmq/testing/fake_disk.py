@@ -2,10 +2,12 @@
 
 import errno as errno_numbers
 import fnmatch
-import mmap
+import functools
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from orbitmq.errors import StoreError, io_error
 from orbitmq.files.disk import Disk, FilePath
@@ -13,6 +15,9 @@ from orbitmq.testing.forwarding_disk import ForwardingDisk
 from orbitmq.testing.power_cut import PowerCutDisk, power_cut
 
 __all__ = ["Fault", "FaultyDisk", "ForwardingDisk", "PowerCutDisk", "power_cut"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -44,6 +49,19 @@ class Fault:
         self.hits += 1
         self.calls.append(path)
         return True
+
+
+def _failing(operation: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that does this operation unless a rule makes it fail first."""
+    name = operation.__name__
+
+    @functools.wraps(operation)
+    def call(self: "FaultyDisk", /, *arguments: P.args, **named: P.kwargs) -> T:
+        path: Any = arguments[0]
+        self._check(name, path)
+        return operation(self, *arguments, **named)
+
+    return call
 
 
 class FaultyDisk(ForwardingDisk):
@@ -92,21 +110,25 @@ class FaultyDisk(ForwardingDisk):
             struck = [fault for fault in matching if fault.strikes(str(path))]
         return struck[0] if struck else None
 
-    def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> int:
-        self._check("open", path)
-        return super().open(path, create=create, writable=writable)
+    open = _failing(ForwardingDisk.open)
+    length = _failing(ForwardingDisk.length)
+    read_at = _failing(ForwardingDisk.read_at)
+    truncate = _failing(ForwardingDisk.truncate)
+    allocate = _failing(ForwardingDisk.allocate)
+    zero = _failing(ForwardingDisk.zero)
+    map = _failing(ForwardingDisk.map)
+    sync_data = _failing(ForwardingDisk.sync_data)
+    sync_directory = _failing(ForwardingDisk.sync_directory)
+    sync_file_system = _failing(ForwardingDisk.sync_file_system)
+    rename = _failing(ForwardingDisk.rename)
+    exchange = _failing(ForwardingDisk.exchange)
+    remove = _failing(ForwardingDisk.remove)
+    remove_directory = _failing(ForwardingDisk.remove_directory)
+    make_directory = _failing(ForwardingDisk.make_directory)
 
     def close(self, path: FilePath, fd: int) -> None:
         super().close(path, fd)  # Linux closes even if it reports an error
         self._check("close", path)
-
-    def length(self, path: FilePath, fd: int) -> int:
-        self._check("length", path)
-        return super().length(path, fd)
-
-    def read_at(self, path: FilePath, fd: int, position: int, length: int) -> bytes:
-        self._check("read_at", path)
-        return super().read_at(path, fd, position, length)
 
     def write_at(
         self, path: FilePath, fd: int, position: int, data: bytes | bytearray | memoryview
@@ -118,58 +140,6 @@ class FaultyDisk(ForwardingDisk):
         if fault.written_bytes:
             super().write_at(path, fd, position, memoryview(data).cast("B")[: fault.written_bytes])
         raise _error(fault, "write_at", path)
-
-    def truncate(self, path: FilePath, fd: int, length: int) -> None:
-        self._check("truncate", path)
-        super().truncate(path, fd, length)
-
-    def allocate(self, path: FilePath, fd: int, length: int) -> None:
-        self._check("allocate", path)
-        super().allocate(path, fd, length)
-
-    def zero(
-        self, path: FilePath, fd: int, position: int, length: int, *, keep_blocks: bool = False
-    ) -> None:
-        self._check("zero", path)
-        super().zero(path, fd, position, length, keep_blocks=keep_blocks)
-
-    def map(
-        self, path: FilePath, fd: int, length: int, *, writable: bool, offset: int = 0
-    ) -> mmap.mmap:
-        self._check("map", path)
-        return super().map(path, fd, length, writable=writable, offset=offset)
-
-    def sync_data(self, path: FilePath, fd: int, position: int = 0, length: int = 0) -> None:
-        self._check("sync_data", path)
-        super().sync_data(path, fd, position, length)
-
-    def sync_directory(self, path: FilePath) -> None:
-        self._check("sync_directory", path)
-        super().sync_directory(path)
-
-    def sync_file_system(self, path: FilePath) -> None:
-        self._check("sync_file_system", path)
-        super().sync_file_system(path)
-
-    def rename(self, source: FilePath, target: FilePath) -> None:
-        self._check("rename", source)
-        super().rename(source, target)
-
-    def exchange(self, first: FilePath, second: FilePath) -> bool:
-        self._check("exchange", first)
-        return super().exchange(first, second)
-
-    def remove(self, path: FilePath) -> None:
-        self._check("remove", path)
-        super().remove(path)
-
-    def remove_directory(self, path: FilePath) -> None:
-        self._check("remove_directory", path)
-        super().remove_directory(path)
-
-    def make_directory(self, path: FilePath) -> None:
-        self._check("make_directory", path)
-        super().make_directory(path)
 
 
 _OPERATIONS = frozenset(name for name in vars(Disk) if not name.startswith("_"))

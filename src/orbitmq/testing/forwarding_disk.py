@@ -1,8 +1,25 @@
 """A disk that passes every call on to another: the base of the fakes."""
 
-import mmap
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from orbitmq.files.disk import Disk, FilePath
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def passed_on(operation: Callable[Concatenate[Disk, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that does this operation of a disk on the inner one."""
+    name = operation.__name__
+
+    @functools.wraps(operation)
+    def call(self: "ForwardingDisk", /, *arguments: P.args, **named: P.kwargs) -> T:
+        result: T = getattr(self.inner, name)(*arguments, **named)
+        return result
+
+    return call
 
 
 class ForwardingDisk(Disk):
@@ -11,60 +28,23 @@ class ForwardingDisk(Disk):
     def __init__(self, disk: Disk | None = None) -> None:
         self.inner = disk or Disk()
 
-    def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> int:
-        return self.inner.open(path, create=create, writable=writable)
-
-    def close(self, path: FilePath, fd: int) -> None:
-        self.inner.close(path, fd)
-
-    def length(self, path: FilePath, fd: int) -> int:
-        return self.inner.length(path, fd)
-
-    def read_at(self, path: FilePath, fd: int, position: int, length: int) -> bytes:
-        return self.inner.read_at(path, fd, position, length)
-
-    def write_at(
-        self, path: FilePath, fd: int, position: int, data: bytes | bytearray | memoryview
-    ) -> None:
-        self.inner.write_at(path, fd, position, data)
-
-    def truncate(self, path: FilePath, fd: int, length: int) -> None:
-        self.inner.truncate(path, fd, length)
-
-    def allocate(self, path: FilePath, fd: int, length: int) -> None:
-        self.inner.allocate(path, fd, length)
-
-    def zero(
-        self, path: FilePath, fd: int, position: int, length: int, *, keep_blocks: bool = False
-    ) -> None:
-        self.inner.zero(path, fd, position, length, keep_blocks=keep_blocks)
-
-    def map(
-        self, path: FilePath, fd: int, length: int, *, writable: bool, offset: int = 0
-    ) -> mmap.mmap:
-        return self.inner.map(path, fd, length, writable=writable, offset=offset)
-
-    def sync_data(self, path: FilePath, fd: int, position: int = 0, length: int = 0) -> None:
-        self.inner.sync_data(path, fd, position, length)
-
-    def sync_directory(self, path: FilePath) -> None:
-        self.inner.sync_directory(path)
-
-    def sync_file_system(self, path: FilePath) -> None:
-        self.inner.sync_file_system(path)
-
-    def rename(self, source: FilePath, target: FilePath) -> None:
-        self.inner.rename(source, target)
+    open = passed_on(Disk.open)
+    close = passed_on(Disk.close)
+    length = passed_on(Disk.length)
+    read_at = passed_on(Disk.read_at)
+    write_at = passed_on(Disk.write_at)
+    truncate = passed_on(Disk.truncate)
+    allocate = passed_on(Disk.allocate)
+    zero = passed_on(Disk.zero)
+    map = passed_on(Disk.map)
+    sync_data = passed_on(Disk.sync_data)
+    sync_directory = passed_on(Disk.sync_directory)
+    sync_file_system = passed_on(Disk.sync_file_system)
+    rename = passed_on(Disk.rename)
+    remove = passed_on(Disk.remove)
+    remove_directory = passed_on(Disk.remove_directory)
+    make_directory = passed_on(Disk.make_directory)
 
     def exchange(self, first: FilePath, second: FilePath) -> bool:
         """Not in one step: the fakes know renames only, and callers must cope with that."""
         return False
-
-    def remove(self, path: FilePath) -> None:
-        self.inner.remove(path)
-
-    def remove_directory(self, path: FilePath) -> None:
-        self.inner.remove_directory(path)
-
-    def make_directory(self, path: FilePath) -> None:
-        self.inner.make_directory(path)

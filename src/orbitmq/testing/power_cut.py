@@ -16,6 +16,7 @@ instead of the seed: a disk that forgot everything, or kept names and lost bytes
 
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -143,16 +144,15 @@ class PowerCutDisk(ForwardingDisk):
             return done
 
     def remove(self, path: FilePath) -> None:
-        inside = self._inside(path)
-        with self._lock:
-            super().remove(path)
-            if inside is not None:
-                self._shadow.note_removed(inside)
+        self._remove(path, super().remove)
 
     def remove_directory(self, path: FilePath) -> None:
+        self._remove(path, super().remove_directory)
+
+    def _remove(self, path: FilePath, remove: Callable[[FilePath], None]) -> None:
         inside = self._inside(path)
         with self._lock:
-            super().remove_directory(path)
+            remove(path)
             if inside is not None:
                 self._shadow.note_removed(inside)
 

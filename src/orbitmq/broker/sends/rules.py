@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sends.answers import FAQ
-from orbitmq.broker.tables.topics import NO_SEND_TOPICS
 from orbitmq.errors import FieldError, FormatError
 from orbitmq.format.client_batch import decode_client_batch
 from orbitmq.format.message_id import UniqueIds
 from orbitmq.format.properties import decode_properties, encode_properties
 from orbitmq.message import (
     DLQ_PREFIX,
+    NO_SEND_TOPICS,
     RETRY_PREFIX,
     RETRY_TOPIC_BYTES_MAX,
     TOPIC_BYTES_MAX,

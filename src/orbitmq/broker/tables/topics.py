@@ -14,7 +14,20 @@ import msgspec
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.clock import Clock
 from orbitmq.errors import FieldError, StateFileError
-from orbitmq.message import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, QueueType
+from orbitmq.message import (
+    BENCHMARK_TOPIC,
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
+    TEMPLATE_TOPIC,
+    TIMER_TOPIC,
+    QueueType,
+)
 from orbitmq.store.store import MessageStore
 from orbitmq.wire.bodies.topic_config import (
     PERM_INHERIT,
@@ -29,43 +42,8 @@ from orbitmq.wire.bodies.topic_config import TopicTable as TopicTableBody
 
 logger = logging.getLogger(__name__)
 
-TEMPLATE_TOPIC: Final = "TBW102"
-SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
-BENCHMARK_TOPIC: Final = "BenchmarkTest"
-OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 SYSTEM_PREFIX: Final = "rmq_sys_"
 REPLY_SUFFIX: Final = "_REPLY_TOPIC"
-
-RESERVED_TOPICS: Final = frozenset(
-    (
-        TEMPLATE_TOPIC,
-        SCHEDULE_TOPIC,
-        BENCHMARK_TOPIC,
-        HALF_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
-        OP_HALF_TOPIC,
-        CHECK_MAX_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-        "CHECKPOINT_TOPIC",
-    )
-)
-"""Names that belong to the system on every broker."""
-
-NO_SEND_TOPICS: Final = frozenset(
-    (
-        SCHEDULE_TOPIC,
-        HALF_TOPIC,
-        OP_HALF_TOPIC,
-        CHECK_MAX_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-    )
-)
-"""Topics that clients may not send to."""
 
 SCHEDULE_QUEUES: Final = 18
 QUEUE_TYPE: Final = "queue.type"
@@ -105,11 +83,11 @@ class TopicTable:
 
     def is_system(self, topic: str) -> bool:
         """Tell whether the topic is the broker's own business, present or not."""
-        return topic in RESERVED_TOPICS or topic in self._system or topic.startswith(SYSTEM_PREFIX)
+        return topic in SYSTEM_TOPICS or topic in self._system or topic.startswith(SYSTEM_PREFIX)
 
     def system_topics(self) -> list[str]:
         """Return every name that is known to be the system's."""
-        return sorted(RESERVED_TOPICS | self._system)
+        return sorted(SYSTEM_TOPICS | self._system)
 
     def is_order(self, topic: str) -> bool:
         config = self._table.get(topic)

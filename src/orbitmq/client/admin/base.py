@@ -1,16 +1,17 @@
-"""What all parts of the admin client share: its life, and which brokers a request goes to."""
+"""What all parts of the admin client share: which brokers a request goes to."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from orbitmq.client.core.broker_api import BrokerApi
 from orbitmq.client.core.config import ClientConfig, config_of
-from orbitmq.client.core.core import ClientCore
+from orbitmq.client.core.life import AsyncClient
 from orbitmq.client.core.namesrv_api import NamesrvApi
-from orbitmq.errors import ClientClosedError, ClientError, ResponseError
-from orbitmq.message import DLQ_PREFIX, RETRY_PREFIX
+from orbitmq.client.core.route_cache import RouteCache
+from orbitmq.errors import ClientError, ResponseError
+from orbitmq.message import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
+from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.route import ClusterInfo, TopicRoute
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
@@ -21,20 +22,6 @@ T = TypeVar("T")
 ADMIN_GROUP: Final = "TOOLS_CONSUMER"
 """The group under which tools read messages; it is there on every broker."""
 
-_SYSTEM_TOPICS: Final = frozenset(
-    {
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "CHECKPOINT_TOPIC",
-    }
-)
 _SYSTEM_GROUPS: Final = frozenset(
     {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "__MONITOR_CONSUMER"}
 )
@@ -42,7 +29,7 @@ _SYSTEM_GROUPS: Final = frozenset(
 
 def is_system_topic(topic: str, cluster: ClusterInfo | None = None) -> bool:
     """Return whether brokers made the topic for themselves; retry and dead-letter topics count as such."""
-    if topic in _SYSTEM_TOPICS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "rmq_sys_")):
+    if topic in SYSTEM_TOPICS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX, "rmq_sys_")):
         return True
     if cluster is None:
         return False
@@ -55,8 +42,10 @@ def is_system_group(group: str) -> bool:
     return group in _SYSTEM_GROUPS or group.startswith(("CID_ONS", "CID_RMQ_SYS_"))
 
 
-class AdminBase:
-    """The life of an admin client, and its questions to many brokers. Belongs to its loop."""
+class AdminBase(AsyncClient):
+    """An admin client's questions to many brokers. Belongs to its loop."""
+
+    noun = "admin client"
 
     def __init__(
         self,
@@ -65,48 +54,19 @@ class AdminBase:
         config: ClientConfig | None = None,
         **settings: Any,
     ) -> None:
-        given = config_of(namesrv, config, settings)
-        self._config = given.named()
-        self._opened_core: ClientCore | None = None
-
-    async def open(self) -> Self:
-        """Get ready; connections are made when they are needed."""
-        if self._opened_core is None:
-            self._opened_core = await ClientCore.acquire(self._config)
-        return self
-
-    async def close(self) -> None:
-        """Close the connections."""
-        core, self._opened_core = self._opened_core, None
-        if core is not None:
-            await core.release()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    @property
-    def _core(self) -> ClientCore:
-        if self._opened_core is None:
-            raise ClientClosedError(
-                "the admin client is not open: use it inside `async with`, or call open() first"
-            )
-        return self._opened_core
+        super().__init__(config_of(namesrv, config, settings))
 
     @property
     def _namesrv(self) -> NamesrvApi:
-        return self._core.namesrv
+        return self.require_open().namesrv
 
     @property
     def _brokers(self) -> BrokerApi:
-        return self._core.brokers
+        return self.require_open().brokers
+
+    @property
+    def _routes(self) -> RouteCache:
+        return self.require_open().routes
 
     # --- asking ---
 
@@ -119,7 +79,7 @@ class AdminBase:
         *,
         also: frozenset[int] = frozenset(),
     ) -> Command:
-        return await self._core.calls.checked(
+        return await self.require_open().calls.checked(
             address,
             code,
             {} if header is None else header.write(),
@@ -129,24 +89,40 @@ class AdminBase:
         )
 
     async def _ask_each(
-        self, primaries: dict[str, str], question: Callable[[str, str], Awaitable[T]]
+        self,
+        primaries: dict[str, str],
+        code: int,
+        header: Header | None,
+        decode: Callable[[bytes], T],
+        *,
+        but: frozenset[int] = frozenset(),
     ) -> dict[str, T]:
-        """Return the answer of each broker by name; the first error is raised."""
-        answers = await asyncio.gather(*(question(n, a) for n, a in primaries.items()))
-        return dict(zip(primaries, answers, strict=True))
+        """Return what each broker answers by name, without those that answer with a code of `but`.
+
+        The first error is raised.
+        """
+        asked = (self._ask(address, code, header, also=but) for address in primaries.values())
+        answers = zip(primaries, await asyncio.gather(*asked), strict=True)
+        return {name: decode(answer.body) for name, answer in answers if answer.code not in but}
 
     # --- where ---
 
     async def _route(self, topic: str) -> TopicRoute:
         route = await self._namesrv.route(topic)
         if route is None:
-            raise self._core.routes.no_route(topic)
+            raise self._routes.no_route(topic)
         return route
 
     async def _topic_primaries(self, topic: str) -> dict[str, str]:
         """Return the primaries that have a topic, by broker name."""
-        route = await self._route(topic)
-        return {b.broker_name: b.primary for b in route.broker_datas if b.primary}
+        return primaries_of(await self._route(topic))
+
+    async def _queue_address(self, queue: MessageQueue) -> str:
+        """Return the primary that has a queue."""
+        address = (await self._topic_primaries(queue.topic)).get(queue.broker_name)
+        if address is None:
+            raise ClientError(f"broker {queue.broker_name} does not serve topic {queue.topic}")
+        return address
 
     async def _primaries(
         self, cluster: str | None = None, broker: str | None = None
@@ -172,6 +148,11 @@ class AdminBase:
     async def _broker_address(self, broker: str) -> str:
         """Return the address of a broker that is given by its address or by its name."""
         return next(iter((await self._primaries(broker=broker)).values()))
+
+
+def primaries_of(route: TopicRoute) -> dict[str, str]:
+    """Return the primaries of a route, by broker name."""
+    return {b.broker_name: b.primary for b in route.broker_datas if b.primary}
 
 
 def _chosen_names(info: ClusterInfo, cluster: str | None, broker: str | None) -> set[str]:

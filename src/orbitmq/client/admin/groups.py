@@ -1,6 +1,11 @@
 """The admin client's part for groups: progress, members, offsets."""
 
-from orbitmq.client.admin.base import AdminBase, is_system_group, is_unsupported
+from orbitmq.client.admin.base import (
+    AdminBase,
+    is_system_group,
+    is_unsupported,
+    primaries_of,
+)
 from orbitmq.client.admin.results import (
     ClientInfo,
     ConsumerGroupState,
@@ -43,13 +48,10 @@ class GroupAdmin(AdminBase):
         self, *, system: bool = False, cluster: str | None = None, broker: str | None = None
     ) -> list[GroupInfo]:
         """Return the consumer groups; with `system` also those that brokers made for themselves."""
-
-        async def ask(name: str, address: str) -> GroupTable:
-            answer = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            return GroupTable.decode(answer.body)
-
         found: dict[str, GroupInfo] = {}
-        answers = await self._ask_each(await self._primaries(cluster, broker), ask)
+        primaries = await self._primaries(cluster, broker)
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        answers = await self._ask_each(primaries, code, None, GroupTable.decode)
         for broker_name, table in answers.items():
             for group, config in table.subscription_group_table.items():
                 if system or not is_system_group(group):
@@ -112,13 +114,10 @@ class GroupAdmin(AdminBase):
         self, group: str, topic: str | None = None, *, members: bool = False
     ) -> GroupProgress:
         """Return how far a group is in each queue; with `members` also who consumes it."""
-
-        async def ask(name: str, address: str) -> ConsumeStats:
-            header = ConsumeStatsHeader(consumer_group=group, topic=topic)
-            answer = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
-            return ConsumeStats.decode(answer.body)
-
-        answers = await self._ask_each(await self._group_primaries(group), ask)
+        primaries = await self._group_primaries(group)
+        header = ConsumeStatsHeader(consumer_group=group, topic=topic)
+        code = RequestCode.GET_CONSUME_STATS
+        answers = await self._ask_each(primaries, code, header, ConsumeStats.decode)
         owners = await self._owners(group) if members else {}
         queues = [
             QueueLag(
@@ -140,7 +139,7 @@ class GroupAdmin(AdminBase):
         route = await self._namesrv.route(RETRY_PREFIX + group)
         if route is None:
             return await self._primaries()
-        return {b.broker_name: b.primary for b in route.broker_datas if b.primary}
+        return primaries_of(route)
 
     async def _owners(self, group: str) -> dict[tuple[str, str, int], str]:
         state = await self.consumers(group)
@@ -153,31 +152,21 @@ class GroupAdmin(AdminBase):
 
     async def topics_of_group(self, group: str) -> list[str]:
         """Return the topics in which a group has offsets."""
-
-        async def ask(name: str, address: str) -> list[str]:
-            header = GroupHeader(group=group)
-            answer = await self._ask(address, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
-            return TopicList.decode(answer.body).topic_list
-
+        primaries, header = await self._group_primaries(group), GroupHeader(group=group)
+        code = RequestCode.QUERY_TOPICS_BY_CONSUMER
         try:
-            answers = await self._ask_each(await self._group_primaries(group), ask)
+            answers = await self._ask_each(primaries, code, header, TopicList.decode)
         except ResponseError as failure:
             if is_unsupported(failure):  # an older broker tells it with the progress only
                 return (await self.progress(group)).topics
             raise
-        return sorted({topic for topics in answers.values() for topic in topics})
+        return sorted({topic for answer in answers.values() for topic in answer.topic_list})
 
     async def time_spans(self, group: str, topic: str) -> list[QueueTimes]:
         """Return when messages of each queue were stored, and how late the group is."""
-
-        async def ask(name: str, address: str) -> ConsumeTimeSpans:
-            header = GroupTopicHeader(group=group, topic=topic)
-            answer = await self._ask(address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
-            return ConsumeTimeSpans.decode(answer.body)
-
-        route = await self._route(topic)
-        primaries = {b.broker_name: b.primary for b in route.broker_datas if b.primary}
-        answers = await self._ask_each(primaries, ask)
+        primaries, code = await self._topic_primaries(topic), RequestCode.QUERY_CONSUME_TIME_SPAN
+        header = GroupTopicHeader(group=group, topic=topic)
+        answers = await self._ask_each(primaries, code, header, ConsumeTimeSpans.decode)
         spans = [
             QueueTimes(
                 one.message_queue,
@@ -195,17 +184,16 @@ class GroupAdmin(AdminBase):
 
     async def consumers(self, group: str) -> ConsumerGroupState:
         """Return who consumes in a group; a group without members is no error."""
-
-        async def ask(name: str, address: str) -> ConsumerConnections | None:
-            header = ConsumerGroupHeader(consumer_group=group)
-            offline = frozenset({ResponseCode.CONSUMER_NOT_ONLINE.value})
-            code = RequestCode.GET_CONSUMER_CONNECTION_LIST
-            answer = await self._ask(address, code, header, also=offline)
-            return None if answer.code else ConsumerConnections.decode(answer.body)
-
-        answers = await self._ask_each(await self._group_primaries(group), ask)
+        primaries, code = (
+            await self._group_primaries(group),
+            RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        )
+        header = ConsumerGroupHeader(consumer_group=group)
+        offline = frozenset({ResponseCode.CONSUMER_NOT_ONLINE.value})
+        found = await self._ask_each(
+            primaries, code, header, ConsumerConnections.decode, but=offline
+        )
         state = ConsumerGroupState(group, [], [])
-        found = {name: answer for name, answer in answers.items() if answer is not None}
         state.clients = _merge_clients({n: answer.connection_set for n, answer in found.items()})
         for answer in found.values():
             state.consume_type = answer.consume_type or ""
@@ -216,17 +204,16 @@ class GroupAdmin(AdminBase):
 
     async def producers(self, group: str, topic: str) -> list[ClientInfo]:
         """Return who produces in a group, as the brokers of a topic know."""
-
-        async def ask(name: str, address: str) -> list[ClientConnection]:
-            header = ProducerGroupHeader(producer_group=group)
-            nobody = frozenset({ResponseCode.SYSTEM_ERROR.value})
-            code = RequestCode.GET_PRODUCER_CONNECTION_LIST
-            answer = await self._ask(address, code, header, also=nobody)
-            return [] if answer.code else ProducerConnections.decode(answer.body).connection_set
-
-        route = await self._route(topic)
-        primaries = {b.broker_name: b.primary for b in route.broker_datas if b.primary}
-        return _merge_clients(await self._ask_each(primaries, ask))
+        primaries, code = (
+            await self._topic_primaries(topic),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        )
+        header = ProducerGroupHeader(producer_group=group)
+        nobody = frozenset({ResponseCode.SYSTEM_ERROR.value})
+        found = await self._ask_each(
+            primaries, code, header, ProducerConnections.decode, but=nobody
+        )
+        return _merge_clients({name: answer.connection_set for name, answer in found.items()})
 
     async def running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
         """Return what a consumer tells of itself; the broker asks it for us."""

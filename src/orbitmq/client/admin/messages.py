@@ -97,7 +97,6 @@ class MessageAdmin(AdminBase):
         return [m for m in await self._query(header) if key in m.keys]
 
     async def _query(self, header: QueryHeader) -> list[ReceivedMessage]:
-        primaries = await self._message_primaries(header.topic)
 
         async def ask(name: str, address: str) -> list[ReceivedMessage]:
             found = await self._brokers.query_messages(
@@ -107,14 +106,11 @@ class MessageAdmin(AdminBase):
                 message.broker_name = name
             return found
 
-        answers = await self._ask_each(primaries, ask)
+        primaries = await self._topic_primaries(header.topic)
+        answers = await asyncio.gather(*(ask(n, a) for n, a in primaries.items()))
         # Two topics may have the same hash as well as two keys.
-        matching = [m for found in answers.values() for m in found if m.topic == header.topic]
+        matching = [m for found in answers for m in found if m.topic == header.topic]
         return sorted(matching, key=lambda message: (message.store_ms, message.log_offset))
-
-    async def _message_primaries(self, topic: str) -> dict[str, str]:
-        route = await self._route(topic)
-        return {b.broker_name: b.primary for b in route.broker_datas if b.primary}
 
     async def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage | None:
         """Return the message at this place of a queue; None: it is not there (any more)."""
@@ -126,11 +122,7 @@ class MessageAdmin(AdminBase):
         self, queue: MessageQueue, start: int, end: int, *, expression: str = "*"
     ) -> AsyncIterator[ReceivedMessage]:
         """Yield the messages of a queue from offset `start` up to, not including, `end`."""
-        primaries = await self._message_primaries(queue.topic)
-        address = primaries.get(queue.broker_name)
-        if address is None:
-            raise ClientError(f"broker {queue.broker_name} does not serve topic {queue.topic}")
-        offset = start
+        address, offset = await self._queue_address(queue), start
         while offset < end:
             header = self._pull_header(queue, offset, min(end - offset, 32), expression)
             result = await self._brokers.pull(address, header, timeout_ms=_PULL_TIMEOUT_MS)
@@ -162,10 +154,7 @@ class MessageAdmin(AdminBase):
 
     async def queue_range(self, queue: MessageQueue) -> tuple[int, int]:
         """Return the first offset of a queue and the one behind its last."""
-        primaries = await self._message_primaries(queue.topic)
-        address = primaries.get(queue.broker_name)
-        if address is None:
-            raise ClientError(f"broker {queue.broker_name} does not serve topic {queue.topic}")
+        address = await self._queue_address(queue)
         first, end = await asyncio.gather(
             self._brokers.min_offset(address, queue), self._brokers.max_offset(address, queue)
         )

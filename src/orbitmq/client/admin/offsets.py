@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from orbitmq.client.admin.results import OffsetChange
 from orbitmq.client.admin.topics import TopicAdmin
-from orbitmq.errors import ClientError, ResponseError
+from orbitmq.errors import ResponseError
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.stats import ResetOffsets
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -93,22 +93,19 @@ class OffsetAdmin(TopicAdmin):
     ) -> dict[MessageQueue, int]:
         written = {}
         for change in plan:
-            if self._core.routes.primary(change.queue.broker_name) == address:
+            if self._routes.primary(change.queue.broker_name) == address:
                 await self._brokers.update_consumer_offset(
-                    address, group, change.queue, change.new_offset, oneway=False
+                    address, group, change.queue, change.new_offset
                 )
                 written[change.queue] = change.new_offset
         return written
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Let a group continue at this offset of one queue."""
-        primaries = await self._topic_primaries(queue.topic)
-        address = primaries.get(queue.broker_name)
-        if address is None:
-            raise ClientError(f"broker {queue.broker_name} does not serve topic {queue.topic}")
+        address = await self._queue_address(queue)
         header = ResetOffsetHeader(
             topic=queue.topic, group=group, timestamp=0, queue_id=queue.queue_id, offset=offset
         )
         change = [OffsetChange(queue, -1, offset)]
-        self._core.routes.put(queue.topic, await self._route(queue.topic))
+        self._routes.put(queue.topic, await self._route(queue.topic))
         await self._reset_on(address, header, change)

@@ -77,13 +77,9 @@ class TopicAdmin(AdminBase):
 
     async def topic_stats(self, topic: str) -> list[QueueStats]:
         """Return how far each queue of a topic reaches, sorted by broker and queue."""
-
-        async def ask(name: str, address: str) -> TopicStats:
-            header = TopicHeader(topic=topic)
-            answer = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
-            return TopicStats.decode(answer.body)
-
-        answers = await self._ask_each(await self._topic_primaries(topic), ask)
+        primaries, header = await self._topic_primaries(topic), TopicHeader(topic=topic)
+        code = RequestCode.GET_TOPIC_STATS_INFO
+        answers = await self._ask_each(primaries, code, header, TopicStats.decode)
         found = [
             QueueStats(queue, one.min_offset, one.max_offset, one.last_update_timestamp)
             for stats in answers.values()
@@ -93,15 +89,11 @@ class TopicAdmin(AdminBase):
 
     async def groups_of_topic(self, topic: str) -> list[str]:
         """Return the groups that consume a topic, or did so once."""
-
-        async def ask(name: str, address: str) -> list[str]:
-            header = TopicHeader(topic=topic)
-            answer = await self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-            return GroupList.decode(answer.body).group_list
-
-        answers = await self._ask_each(await self._topic_primaries(topic), ask)
+        primaries, header = await self._topic_primaries(topic), TopicHeader(topic=topic)
+        code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+        answers = await self._ask_each(primaries, code, header, GroupList.decode)
         # A Java broker lists the topic's own name among the groups; nobody is called that.
-        return sorted({group for groups in answers.values() for group in groups} - {topic})
+        return sorted({g for answer in answers.values() for g in answer.group_list} - {topic})
 
     async def offsets_at(self, topic: str, epoch_ms: int) -> dict[MessageQueue, int]:
         """Return of each queue the offset of the first message stored at this time or later."""
@@ -117,9 +109,9 @@ class TopicAdmin(AdminBase):
     async def _readable_queues(self, topic: str) -> dict[MessageQueue, str]:
         """Return the address of each queue that may be read."""
         route = await self._route(topic)
-        self._core.routes.put(topic, route)
-        queues = await self._core.routes.subscribe_queues(topic)
-        addresses = {queue: self._core.routes.address(queue.broker_name) for queue in queues}
+        self._routes.put(topic, route)
+        queues = await self._routes.subscribe_queues(topic)
+        addresses = {queue: self._routes.address(queue.broker_name) for queue in queues}
         return {queue: address for queue, address in addresses.items() if address is not None}
 
     # --- changes ---
@@ -180,4 +172,4 @@ class TopicAdmin(AdminBase):
             header = TopicHeader(topic=topic)
             await self._ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header)
         await self._namesrv.delete_topic(topic, cluster)
-        self._core.routes.forget(topic)
+        self._routes.forget(topic)

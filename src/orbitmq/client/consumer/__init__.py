@@ -4,6 +4,6 @@ which queues    assignment (when), rebalance (the rule), assigned_queues (taking
 fetching        fetcher (one under push, pull and Spark), delivery (messages), process_queue (what is held)
 handling        handling (the user's function), concurrent_consumption, orderly_consumption, send_back
 offsets         offset_store; context knows where a new group begins
-the consumers   push_consumer under consumer; pull_consumer over pulled_queues; config, subscription
-beside          idempotence for handlers; consume_rates and running_info for tools
+the consumers   member under consumer and pull_consumer, this over pulled_queues; config, subscription
+beside          idempotence for handlers; consume_rates for tools
 """

@@ -14,12 +14,14 @@ from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.fetcher import QueueFetcher
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.errors import ClientError, WireError
+from orbitmq.net.tasks import log_failure, stop_tasks
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_Ask = Callable[[str, list[MessageQueue]], Awaitable[None]]
 
 _RESET_WAIT_MS: Final = 10 * SECOND_MS
 _ORDERLY_WAIT_MS: Final = 500
@@ -37,19 +39,6 @@ class Consumption(Protocol):
     def submit(self, held: ProcessQueue, messages: list[Delivery]) -> None: ...
 
 
-class _Assigned:
-    """A queue that is ours and the task that pulls it; `moving`: it begins anew at another offset."""
-
-    __slots__ = ("held", "moving", "pull")
-
-    def __init__(self, held: ProcessQueue, pull: "asyncio.Task[None]") -> None:
-        self.held, self.pull, self.moving = held, pull, False
-
-    @property
-    def has_ended(self) -> bool:
-        return self.held.dropped or self.pull.done()
-
-
 class AssignedQueues:
     """Takes queues and gives them up. Belongs to its loop's thread."""
 
@@ -63,7 +52,8 @@ class AssignedQueues:
         self._consumption, self._wake_rebalance = consumption, wake_rebalance
         self._locks = QueueLocks(context)
         self._needs_locks = self._config.orderly and self._config.clustering
-        self._assigned: dict[MessageQueue, _Assigned] = {}
+        self._assigned: dict[MessageQueue, QueueFetcher] = {}
+        self._moving: set[MessageQueue] = set()  # those that begin anew at another offset
         self._moves: set[asyncio.Task[None]] = set()
         self._closed = False
         self.resumed = asyncio.Event()
@@ -83,8 +73,9 @@ class AssignedQueues:
     async def hold(self, topic: str, queues: set[MessageQueue], *, shared: bool) -> bool:
         """Hold exactly these queues of a topic; see `QueueHolder`."""
         current = {queue for queue in self._assigned if queue.topic == topic}
-        moving = {queue for queue in current if self._assigned[queue].moving}
-        ended = {queue for queue in current if self._assigned[queue].has_ended}
+        moving = current & self._moving
+        fetchers = {queue: self._assigned[queue] for queue in current}
+        ended = {queue for queue, one in fetchers.items() if one.held.dropped or one.task.done()}
         gone = (current - queues | ended) - moving
         released = await _all(self._release(queue) for queue in sorted(gone))
         new = queues - set(self._assigned)
@@ -120,17 +111,14 @@ class AssignedQueues:
             return True
         held = ProcessQueue(queue, offset, context.core.clock, context.call)
         held.set_locked(self._needs_locks)
-        fetcher = QueueFetcher(
+        self._assigned[queue] = QueueFetcher(
             context,
             held,
             resumed=self.resumed,
             queue_count=self._queue_count,
             on_messages=self._consumption.submit,
             on_illegal_offset=self._illegal_offset,
-        )
-        task = asyncio.get_running_loop().create_task(fetcher.run(), name=f"fetch {queue}")
-        task.add_done_callback(log_failure)
-        self._assigned[queue] = _Assigned(held, task)
+        ).start()
         self._consumption.open_queue(held)
         return True
 
@@ -140,8 +128,7 @@ class AssignedQueues:
     async def _release(self, queue: MessageQueue) -> bool:
         """Give up a queue; return False if an orderly handler is still at work on it."""
         one = self._assigned[queue]
-        one.held.drop()
-        await stop_tasks([one.pull])
+        await one.drop()
         wait_ms = self._config.handover_wait_ms * _RELEASE_SHARE
         idle = await one.held.wait_idle(_ORDERLY_WAIT_MS if self._needs_locks else wait_ms)
         if self._needs_locks and not idle:
@@ -151,7 +138,9 @@ class AssignedQueues:
         await self._hand_over(queue, one)
         return True
 
-    async def _hand_over(self, queue: MessageQueue, one: _Assigned, *, lost: bool = False) -> None:
+    async def _hand_over(
+        self, queue: MessageQueue, one: QueueFetcher, *, lost: bool = False
+    ) -> None:
         if not lost:
             self._note_progress(one.held)
         one.held.handed_over = True
@@ -192,15 +181,17 @@ class AssignedQueues:
 
     async def _move_one(self, queue: MessageQueue, offset: int) -> None:
         one = self._assigned.get(queue)
-        if one is None or one.moving:
+        if one is None or queue in self._moving:
             return
-        one.moving = True
-        one.held.drop()
-        await stop_tasks([one.pull])
-        await one.held.wait_idle(_RESET_WAIT_MS)
-        one.held.handed_over = True
-        self._context.offsets.update(queue, offset, forward_only=False)
-        await self._hand_over(queue, one)
+        self._moving.add(queue)
+        try:
+            await one.drop()
+            await one.held.wait_idle(_RESET_WAIT_MS)
+            one.held.handed_over = True
+            self._context.offsets.update(queue, offset, forward_only=False)
+            await self._hand_over(queue, one)
+        finally:
+            self._moving.discard(queue)
 
     # --- locks ---
 
@@ -209,13 +200,12 @@ class AssignedQueues:
         wanted = [queue for queue, one in self._assigned.items() if not one.held.dropped]
         for queue, is_ours in (await self._locks.lock(wanted)).items():
             one = self._assigned.get(queue)
-            if one is None or one.moving:
+            if one is None or queue in self._moving:
                 continue
             one.held.set_locked(is_ours)
             if not is_ours:
                 _log.warning("group %s: the lock of %s was lost", self._config.group, queue)
-                one.held.drop()
-                await stop_tasks([one.pull])
+                await one.drop()
                 # Another member may be further than we are: our offset is not stored.
                 await self._hand_over(queue, one, lost=True)
                 self._wake_rebalance()
@@ -226,7 +216,7 @@ class AssignedQueues:
         """Pull nothing more, for good; what was pulled can still be handled."""
         self._closed = True
         await stop_tasks(self._moves)
-        await stop_tasks(one.pull for one in self._assigned.values())
+        await stop_tasks(one.task for one in self._assigned.values())
 
     async def hand_over_all(self) -> None:
         """Store all offsets and give all queues up."""
@@ -244,68 +234,41 @@ class QueueLocks:
     """Asks brokers for locks, for one consumer. Belongs to its loop's thread."""
 
     def __init__(self, context: ConsumerContext) -> None:
-        self._context = context
+        self._core, self._group = context.core, context.group
 
     async def lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
         """Lock queues, or renew their locks; a broker that could not be asked is left out."""
-        answers = await asyncio.gather(
-            *(self._lock_at(name, part) for name, part in _by_broker(queues).items())
-        )
-        return {queue: held for answer in answers for queue, held in answer.items()}
+        core, found = self._core, dict[MessageQueue, bool]()
 
-    async def _lock_at(
-        self, broker_name: str, queues: list[MessageQueue]
-    ) -> dict[MessageQueue, bool]:
-        context = self._context
-        try:
-            address = await context.primary(broker_name, queues[0].topic)
-            held = await context.core.brokers.lock(
-                address, context.group, context.core.client_id, queues
-            )
-        except WireError as failure:
-            _log.warning("group %s: %s gave no locks: %s", context.group, broker_name, failure)
-            return {}
-        return {queue: queue in held for queue in queues}
+        async def lock(address: str, part: list[MessageQueue]) -> None:
+            held = await core.brokers.lock(address, self._group, core.client_id, part)
+            found.update({queue: queue in held for queue in part})
+
+        await self._ask_each(queues, lock, "gave no locks")
+        return found
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Give locks back and wait until the brokers know."""
-        await asyncio.gather(
-            *(self._unlock_at(name, part) for name, part in _by_broker(queues).items())
-        )
+        core = self._core
 
-    async def _unlock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
-        context = self._context
-        try:
-            address = await context.primary(broker_name, queues[0].topic)
-            await context.core.brokers.unlock(
-                address, context.group, context.core.client_id, queues, oneway=False
-            )
-        except WireError as failure:
-            _log.warning(
-                "group %s: locks at %s not given back: %s", context.group, broker_name, failure
-            )
+        async def unlock(address: str, part: list[MessageQueue]) -> None:
+            await core.brokers.unlock(address, self._group, core.client_id, part)
 
+        await self._ask_each(queues, unlock, "got no locks back")
 
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    parts: dict[str, list[MessageQueue]] = {}
-    for queue in sorted(queues):
-        parts.setdefault(queue.broker_name, []).append(queue)
-    return parts
+    async def _ask_each(self, queues: Iterable[MessageQueue], ask: _Ask, problem: str) -> None:
+        """Ask each broker for its part of the queues; one that does not answer is logged."""
+        parts: dict[str, list[MessageQueue]] = {}
+        for queue in sorted(queues):
+            parts.setdefault(queue.broker_name, []).append(queue)
 
+        async def ask_one(name: str, part: list[MessageQueue]) -> None:
+            try:
+                await ask(await self._core.routes.find_address(name, part[0].topic), part)
+            except WireError as failure:
+                _log.warning("group %s: %s %s: %s", self._group, name, problem, failure)
 
-async def stop_tasks(tasks: Iterable["asyncio.Task[None]"]) -> None:
-    """Cancel tasks and wait until they are gone."""
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.wait(running)
-
-
-def log_failure(task: "asyncio.Task[None]") -> None:
-    """Log why a task ended that should not have."""
-    if not task.cancelled() and (failure := task.exception()) is not None:
-        _log.error("%s failed", task.get_name(), exc_info=failure)
+        await asyncio.gather(*(ask_one(name, part) for name, part in parts.items()))
 
 
 async def _all(work: Iterable[Awaitable[T]]) -> list[T]:

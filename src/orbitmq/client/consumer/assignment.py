@@ -12,13 +12,13 @@ a second after a round that could not be done   | a topic is not known yet, a lo
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from orbitmq.client.consumer.context import ConsumerContext
 from orbitmq.client.consumer.rebalance import share_of
 from orbitmq.errors import ClientError, WireError
 from orbitmq.message import RETRY_PREFIX
+from orbitmq.net.tasks import stop_tasks
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -40,13 +40,8 @@ class QueueHolder(Protocol):
 class Assignment:
     """The rebalance job of one consumer. Belongs to its loop's thread."""
 
-    def __init__(
-        self,
-        context: ConsumerContext,
-        holder: QueueHolder,
-        topics: Callable[[], Iterable[str]],
-    ) -> None:
-        self._context, self._holder, self._topics = context, holder, topics
+    def __init__(self, context: ConsumerContext, holder: QueueHolder) -> None:
+        self._context, self._holder = context, holder
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}  # rounds in a row that a topic could not be done
@@ -60,10 +55,8 @@ class Assignment:
 
     async def stop(self) -> None:
         """End the job; a round that is going on is cancelled."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        if self._task is not None:
+            await stop_tasks([self._task])
 
     async def _run(self) -> None:
         config = self._context.config
@@ -77,8 +70,8 @@ class Assignment:
 
     async def round(self) -> bool:
         """Rebalance all topics; return whether each has what it should have."""
-        done = await asyncio.gather(*(self._topic_round(topic) for topic in self._topics()))
-        return all(done)
+        topics = list(self._context.subscriptions)
+        return all(await asyncio.gather(*(self._topic_round(topic) for topic in topics)))
 
     async def _topic_round(self, topic: str) -> bool:
         try:

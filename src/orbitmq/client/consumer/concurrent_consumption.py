@@ -15,6 +15,7 @@ from orbitmq.client.consumer.delivery import Batch, Delivery, Outcome
 from orbitmq.client.consumer.handling import Handler
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.send_back import FIRST_RETRY_LEVEL, SendBack
+from orbitmq.net.tasks import stop_tasks
 from orbitmq.units import SECOND_MS
 
 _log = logging.getLogger(__name__)
@@ -58,10 +59,7 @@ class ConcurrentConsumption:
         """Start nothing more; wait for what is running. Return whether all of it ended."""
         self._stopping = True
         ended = await asyncio.gather(*(held.wait_idle(wait_ms) for held in list(self._open)))
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await stop_tasks(self._tasks)
         return all(ended)
 
     async def _work(self) -> None:

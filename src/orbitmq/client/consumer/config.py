@@ -1,6 +1,5 @@
 """What a consumer can be told, and how its public arguments become that. RocketMQ's keys stand beside."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -9,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from orbitmq.client.consumer.rebalance import Average, Strategy, strategy_named
-from orbitmq.client.consumer.subscription import EVERYTHING, Expression, Sql
-from orbitmq.client.core.config import ClientConfig, config_of
+from orbitmq.client.consumer.subscription import EVERYTHING, Expression
+from orbitmq.client.core.config import ClientConfig, config_of, require_known
 from orbitmq.client.core.name_rules import require_group
 from orbitmq.errors import ConfigError
 from orbitmq.units import MINUTE_MS, SECOND_MS, KiB, MiB
@@ -45,7 +44,6 @@ class ConsumerConfig:
     """Everything about one consumer but its connections, which `ClientConfig` describes."""
 
     group: str  # consumerGroup
-    topics: Mapping[str, str] = field(default_factory=dict)  # topic -> tag expression
     model: Model = Model.CLUSTERING  # messageModel
     orderly: bool = False
     start_from: StartFrom = StartFrom.LAST  # consumeFromWhere
@@ -111,11 +109,13 @@ class ConsumerConfig:
 
 # --- from the arguments of a public consumer ---
 
+Topics = str | Sequence[str] | Mapping[str, Expression]
+
 StartWish = str | StartFrom | datetime | int
 """Where a new group begins: "first", "last", a moment, or epoch milliseconds."""
 
 _BROADCASTING_INSTANCE: Final = "DEFAULT"
-_FROM_ARGUMENTS: Final = {"group", "topics", "model", "orderly", "start_from", "start_ms"}
+_FROM_ARGUMENTS: Final = {"group", "model", "orderly", "start_from", "start_ms"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Settings:
 def consumer_settings(
     namesrv: str | Sequence[str] | None,
     group: str,
-    topics: str | Sequence[str] | Mapping[str, Expression],
+    topics: Topics,
     orderly: bool,
     broadcasting: bool,
     start_from: StartWish,
@@ -139,16 +139,16 @@ def consumer_settings(
 ) -> Settings:
     """Return both configurations; every further setting belongs to one of them."""
     own_names = {item.name for item in fields(ConsumerConfig)} - _FROM_ARGUMENTS
+    client_names = {item.name for item in fields(ClientConfig)}
+    require_known(settings, "consumer", client_names | own_names)
     own = {name: value for name, value in settings.items() if name in own_names}
     rest = {name: value for name, value in settings.items() if name not in own_names}
-    _require_known(rest, own_names)
     if isinstance(strategy := own.get("strategy"), str):
         own["strategy"] = strategy_named(strategy)
     start, start_ms = parse_start(start_from)
     filters = parse_topics(topics)
     consumer = ConsumerConfig(
         group=group,
-        topics={topic: _text(expression) for topic, expression in filters.items()},
         model=Model.BROADCASTING if broadcasting else Model.CLUSTERING,
         orderly=orderly,
         start_from=start,
@@ -162,16 +162,7 @@ def consumer_settings(
     return Settings(client.named(), consumer, filters)
 
 
-def _require_known(settings: Mapping[str, Any], own_names: set[str]) -> None:
-    known = {item.name for item in fields(ClientConfig)} | own_names
-    for name, value in settings.items():
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ConfigError(name, value, f"is no setting of a consumer{hint}")
-
-
-def parse_topics(topics: str | Sequence[str] | Mapping[str, Expression]) -> dict[str, Expression]:
+def parse_topics(topics: Topics) -> dict[str, Expression]:
     """Return topic -> expression of "Orders", ["Orders", "Bills"] or {"Orders": "TagA || TagB"}."""
     if isinstance(topics, str):
         return {topics: EVERYTHING}
@@ -194,7 +185,3 @@ def parse_start(wish: StartWish) -> tuple[StartFrom, int]:
         case "last" | "latest":
             return StartFrom.LAST, 0
     raise ConfigError("start_from", wish, 'is "first", "last", a datetime or epoch milliseconds')
-
-
-def _text(expression: Expression) -> str:
-    return expression.expression if isinstance(expression, Sql) else expression or EVERYTHING

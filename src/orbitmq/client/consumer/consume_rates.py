@@ -1,6 +1,7 @@
 """ConsumeRates: how fast a consumer is with each topic, for the tools that ask."""
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orbitmq.wire.bodies.running_info import ConsumeStatus
@@ -19,34 +20,29 @@ class _Totals:
     failed: int = 0
     handle_ms: float = 0.0
 
-    def copy(self) -> "_Totals":
-        return _Totals(
-            self.pulled, self.pulls, self.pull_ms, self.handled, self.failed, self.handle_ms
-        )
-
 
 @dataclass(slots=True)
 class ConsumeRates:
     """Totals by topic, and samples of them from which rates are made. Belongs to its loop's thread."""
 
-    _totals: dict[str, _Totals] = field(default_factory=dict)
+    _totals: defaultdict[str, _Totals] = field(default_factory=lambda: defaultdict(_Totals))
     _samples: list[tuple[float, dict[str, _Totals]]] = field(default_factory=list)
 
     def pulled(self, topic: str, count: int, milliseconds: float) -> None:
-        totals = self._of(topic)
+        totals = self._totals[topic]
         totals.pulled += count
         totals.pulls += 1
         totals.pull_ms += milliseconds
 
     def handled(self, topic: str, count: int, failed: int, milliseconds: float) -> None:
-        totals = self._of(topic)
+        totals = self._totals[topic]
         totals.handled += count - failed
         totals.failed += failed
         totals.handle_ms += milliseconds
 
     def sample(self, monotonic_ms: float) -> None:
         """Remember the totals; called every few seconds, the last samples are kept."""
-        copies = {topic: totals.copy() for topic, totals in self._totals.items()}
+        copies = {topic: replace(totals) for topic, totals in self._totals.items()}
         self._samples.append((monotonic_ms, copies))
         del self._samples[:-_WINDOW_SAMPLES]
 
@@ -58,12 +54,6 @@ class ConsumeRates:
             topic: _status(totals, before.get(topic, _Totals()), seconds)
             for topic, totals in self._totals.items()
         }
-
-    def _of(self, topic: str) -> _Totals:
-        totals = self._totals.get(topic)
-        if totals is None:
-            totals = self._totals[topic] = _Totals()
-        return totals
 
 
 def _status(now: _Totals, before: _Totals, seconds: float) -> ConsumeStatus:

@@ -8,7 +8,6 @@ from orbitmq.client.consumer.consume_rates import ConsumeRates
 from orbitmq.client.consumer.offset_store import NO_OFFSET, OffsetStore
 from orbitmq.client.consumer.process_queue import Call, call_now
 from orbitmq.client.core.core import ClientCore
-from orbitmq.errors import UnreachableError
 from orbitmq.message import RETRY_PREFIX
 from orbitmq.units import MINUTE_MS
 from orbitmq.wire.bodies.heartbeat import Subscription
@@ -36,17 +35,6 @@ class ConsumerContext:
     def retry_topic(self) -> str:
         return RETRY_PREFIX + self.config.group
 
-    async def primary(self, broker_name: str, topic: str = "") -> str:
-        """Return the address of a broker; asks for the topic's route where none is known."""
-        routes = self.core.routes
-        address = routes.address(broker_name)
-        if address is None and topic:
-            await routes.refresh(topic)
-            address = routes.address(broker_name)
-        if address is None:
-            raise UnreachableError(broker_name, "no address of this broker is known")
-        return address
-
     async def start_offset(self, queue: MessageQueue) -> int:
         """Return where to begin to read a queue (RocketMQ: computePullFromWhere): the stored offset, or
         the one that a new group begins at. WireError: nobody could tell.
@@ -54,7 +42,7 @@ class ConsumerContext:
         stored = await self.offsets.read(queue)
         if stored != NO_OFFSET:
             return stored
-        address = await self.primary(queue.broker_name, queue.topic)
+        address = await self.core.routes.find_address(queue.broker_name, queue.topic)
         brokers, is_retry = self.core.brokers, queue.topic.startswith(RETRY_PREFIX)
         match self.config.start_from:
             case StartFrom.FIRST:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Self
 
 from orbitmq.client.consumer.config import ConsumerConfig
 from orbitmq.client.consumer.context import ConsumerContext
@@ -19,13 +19,8 @@ from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.subscription import wanted
 from orbitmq.client.core.broker_api import PullResult, PullStatus
 from orbitmq.client.core.core import ClientCore
-from orbitmq.errors import (
-    FormatError,
-    RequestTimeoutError,
-    ResponseError,
-    UnreachableError,
-    WireError,
-)
+from orbitmq.errors import FormatError, RequestTimeoutError, ResponseError, WireError
+from orbitmq.net.tasks import log_failure, stop_tasks
 from orbitmq.wire.bodies.heartbeat import Subscription
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.codes import ResponseCode
@@ -80,14 +75,8 @@ class Fetcher(ABC):
 
     async def _address(self) -> str:
         """Return which broker to ask: the one that the last answer recommends, else any of this name."""
-        routes = self._core.routes
-        address = routes.address(self.queue.broker_name, self._broker_id)
-        if address is None:
-            await routes.refresh(self.queue.topic)
-            address = routes.address(self.queue.broker_name)
-        if address is None:
-            raise UnreachableError(self.queue.broker_name, "no address of this broker is known")
-        return address
+        queue = self.queue
+        return await self._core.routes.find_address(queue.broker_name, queue.topic, self._broker_id)
 
     async def _failed(self, failure: Exception) -> float:
         """Log it and return how many milliseconds to wait."""
@@ -126,23 +115,34 @@ class QueueFetcher(Fetcher):
         lite: Subscription | None = None,
     ) -> None:
         super().__init__(context.core, held.queue)
-        self._context, self._held, self._resumed = context, held, resumed
+        self._context, self.held, self.resumed = context, held, resumed
         self._queue_count = queue_count
         self._on_messages, self._on_illegal_offset = on_messages, on_illegal_offset
-        self._own = lite  # what a pull consumer wants; a push consumer has told its broker
+        self.own = lite  # what a pull consumer wants; a push consumer has told its broker
         self.lite = lite is not None
         self.timeout_ms = context.config.pull_timeout_ms
 
+    def start(self) -> Self:
+        """Fetch from now on, in a task."""
+        self.task = asyncio.get_running_loop().create_task(self.run(), name=f"fetch {self.queue}")
+        self.task.add_done_callback(log_failure)
+        return self
+
+    async def drop(self) -> None:
+        """Fetch nothing more, for good, and have nothing more handled."""
+        self.held.drop()
+        await stop_tasks([self.task])
+
     @property
     def _subscription(self) -> Subscription | None:
-        return self._own or self._context.subscriptions.get(self.queue.topic)
+        return self.own or self._context.subscriptions.get(self.queue.topic)
 
     async def _next_request(self) -> PullHeader | None:
-        held = self._held
+        held = self.held
         while not held.dropped:
             held.note_pull()
-            if not self._resumed.is_set():
-                await self._resumed.wait()
+            if not self.resumed.is_set():
+                await self.resumed.wait()
             elif not self._has_room():
                 await held.wait_until(lambda: held.dropped or self._has_room())
             elif not self._may_ask():
@@ -160,20 +160,20 @@ class QueueFetcher(Fetcher):
                 count = max(config.prefetch_topic_count // queues, 1)
             if config.prefetch_topic_bytes > 0:
                 size = max(config.prefetch_topic_bytes // queues, 1)
-        span = None if config.orderly or self._own is not None else config.prefetch_span
-        return not self._held.exceeds(count, size, span)
+        span = None if config.orderly or self.own is not None else config.prefetch_span
+        return not self.held.exceeds(count, size, span)
 
     def _may_ask(self) -> bool:
         config = self._context.config
         needs_lock = config.orderly and config.clustering
-        return self._subscription is not None and (self._held.lock_is_valid or not needs_lock)
+        return self._subscription is not None and (self.held.lock_is_valid or not needs_lock)
 
     def _header(self) -> PullHeader:
-        config, held = self._context.config, self._held
+        config, held = self._context.config, self.held
         subscription = self._subscription
         assert subscription is not None
         flags, done = PullFlag.SUSPEND, None
-        if self._own is not None:
+        if self.own is not None:
             flags |= PullFlag.SUBSCRIPTION | (PullFlag.LITE if self.lite else PullFlag(0))
             return pull_header(config, self.queue, subscription, held.next_offset, flags)
         if config.expression_in_pull:
@@ -186,7 +186,7 @@ class QueueFetcher(Fetcher):
         return header
 
     def _take(self, result: PullResult) -> float:
-        held, subscription = self._held, self._subscription
+        held, subscription = self.held, self._subscription
         found = result.status is PullStatus.FOUND
         messages = decode_answer(result, self._context.retry_topic) if found else []
         if held.dropped or subscription is None:
@@ -210,7 +210,7 @@ class QueueFetcher(Fetcher):
         return self._context.config.pull_interval_ms
 
     async def _wait_ms(self, failure: Exception) -> float:
-        if isinstance(failure, RequestTimeoutError) or self._own is not None:
+        if isinstance(failure, RequestTimeoutError) or self.own is not None:
             self._broker_id = 0
         if isinstance(failure, ResponseError):
             if self.lite and failure.code in _NO_LITE:

@@ -96,11 +96,7 @@ def _failed(returned: object, messages: Sequence[ReceivedMessage]) -> Sequence[R
     """Return which messages of a batch a handler named as failed; None means: none."""
     if returned is None:
         return ()
-    named = (
-        {id(message) for message in returned if isinstance(message, ReceivedMessage)}
-        if (isinstance(returned, list | tuple | set))
-        else set()
-    )
+    named = {id(one) for one in returned} if isinstance(returned, list | tuple | set) else set()
     return [message for message in messages if id(message) in named]
 
 

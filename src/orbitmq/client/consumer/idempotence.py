@@ -64,8 +64,8 @@ def business_key(message: ReceivedMessage) -> str:
     return f"{topic}:{' '.join(message.keys) or message.message_id}"
 
 
-class Idempotent(Generic[R]):
-    """A handler that handles each key once. Any thread may call it."""
+class _Once(Generic[R]):
+    """A handler and the keys that are done."""
 
     def __init__(
         self,
@@ -77,11 +77,21 @@ class Idempotent(Generic[R]):
         self._handler, self._keys, self._key = handler, keys, key
         self.duplicate_count = 0
 
+    def _is_mine(self, key: str, state: KeyState) -> bool:
+        """Return whether to handle the key; False: that was done."""
+        if state is KeyState.IN_PROGRESS:
+            raise InProgressError(key)
+        self.duplicate_count += state is KeyState.HANDLED
+        return state is KeyState.CLAIMED
+
+
+class Idempotent(_Once[R]):
+    """A handler that handles each key once. Any thread may call it."""
+
     def __call__(self, message: ReceivedMessage) -> R | None:
         """Handle the message unless its key is done; return what the handler returns, else None."""
         key = self._key(message)
-        if not _is_mine(key, self._keys.claim(key)):
-            self.duplicate_count += 1
+        if not self._is_mine(key, self._keys.claim(key)):
             return None
         try:
             result = self._handler(message)
@@ -92,24 +102,13 @@ class Idempotent(Generic[R]):
         return result
 
 
-class AsyncIdempotent(Generic[R]):
+class AsyncIdempotent(_Once[Awaitable[R]], Generic[R]):
     """A coroutine function that handles each key once; the store is asked in a thread."""
-
-    def __init__(
-        self,
-        handler: Callable[[ReceivedMessage], Awaitable[R]],
-        keys: KeyStore,
-        *,
-        key: Callable[[ReceivedMessage], str] = business_key,
-    ) -> None:
-        self._handler, self._keys, self._key = handler, keys, key
-        self.duplicate_count = 0
 
     async def __call__(self, message: ReceivedMessage) -> R | None:
         """Handle the message unless its key is done; return what the handler returns, else None."""
         key = self._key(message)
-        if not _is_mine(key, await asyncio.to_thread(self._keys.claim, key)):
-            self.duplicate_count += 1
+        if not self._is_mine(key, await asyncio.to_thread(self._keys.claim, key)):
             return None
         try:
             result = await self._handler(message)
@@ -118,12 +117,6 @@ class AsyncIdempotent(Generic[R]):
             raise
         await asyncio.to_thread(self._keys.handled, key)
         return result
-
-
-def _is_mine(key: str, state: KeyState) -> bool:
-    if state is KeyState.IN_PROGRESS:
-        raise InProgressError(key)
-    return state is KeyState.CLAIMED
 
 
 class MemoryKeys:

@@ -16,22 +16,16 @@ Clustering: with the broker of each queue, for the whole group. Broadcasting: in
 import asyncio
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from orbitmq.client.core.broker_api import BrokerApi
 from orbitmq.client.core.route_cache import RouteCache
-from orbitmq.errors import (
-    FieldError,
-    ResponseError,
-    StateFileError,
-    StoreError,
-    UnreachableError,
-    WireError,
-)
+from orbitmq.errors import FieldError, ResponseError, StateFileError, StoreError, WireError
 from orbitmq.files.disk import Disk
 from orbitmq.files.replace import bak_path, read_whole, replace_file
 from orbitmq.wire.bodies import dialect
@@ -44,47 +38,35 @@ NO_OFFSET: Final = -1
 FILE_NAME: Final = "offsets.json"
 
 
-class OffsetStore(Protocol):
-    """Where a consumer keeps how far it is. Belongs to its loop's thread."""
+class OffsetStore(ABC):
+    """Where a consumer keeps how far it is: in memory, where changes are noted, and where it outlives us.
 
-    async def load(self) -> None:
+    Belongs to its loop's thread.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: dict[MessageQueue, int] = {}
+        self._changed: set[MessageQueue] = set()  # since they were last made to outlive us
+
+    async def load(self) -> None:  # noqa: B027 - most have nothing to read
         """Read what there is; before anything else."""
 
+    @abstractmethod
     async def read(self, queue: MessageQueue) -> int:
         """Return the offset that outlived us, NO_OFFSET if there is none."""
 
-    def get(self, queue: MessageQueue) -> int | None:
-        """Return the offset in memory."""
-
-    def update(self, queue: MessageQueue, offset: int, *, forward_only: bool = True) -> None:
-        """Note an offset in memory."""
-
+    @abstractmethod
     async def persist(
         self, queues: Iterable[MessageQueue] | None = None, *, retry: bool = False
     ) -> None:
         """Make offsets outlive us; of all queues if none are named. Failures are logged."""
 
-    def note_stored(self, queue: MessageQueue, offset: int) -> None:
-        """Note an offset that outlives us already."""
-
-    def forget(self, queue: MessageQueue) -> None:
-        """Remove a queue from memory."""
-
-    def of_topic(self, topic: str = "") -> dict[MessageQueue, int]:
-        """Return the offsets in memory, of all topics if none is named."""
-
-
-class _Memory:
-    """Offsets in memory and which of them changed since they were last made to outlive us."""
-
-    def __init__(self) -> None:
-        self._offsets: dict[MessageQueue, int] = {}
-        self._changed: set[MessageQueue] = set()
-
     def get(self, queue: MessageQueue) -> int | None:
+        """Return the offset in memory."""
         return self._offsets.get(queue)
 
     def update(self, queue: MessageQueue, offset: int, *, forward_only: bool = True) -> None:
+        """Note an offset in memory."""
         known = self._offsets.get(queue)
         if known == offset or (forward_only and known is not None and offset < known):
             return
@@ -92,26 +74,29 @@ class _Memory:
         self._changed.add(queue)
 
     def note_stored(self, queue: MessageQueue, offset: int) -> None:
+        """Note an offset that outlives us already."""
         self._offsets[queue] = offset
         self._changed.discard(queue)
 
     def forget(self, queue: MessageQueue) -> None:
+        """Remove a queue from memory."""
         self._offsets.pop(queue, None)
         self._changed.discard(queue)
 
     def of_topic(self, topic: str = "") -> dict[MessageQueue, int]:
+        """Return the offsets in memory, of all topics if none is named."""
         return {q: offset for q, offset in self._offsets.items() if not topic or q.topic == topic}
 
+    def _changed_of(self, queues: Iterable[MessageQueue] | None) -> set[MessageQueue]:
+        return set(self._changed) if queues is None else self._changed.intersection(queues)
 
-class RemoteOffsets(_Memory):
+
+class RemoteOffsets(OffsetStore):
     """Offsets kept by the brokers, one set for the whole group."""
 
     def __init__(self, group: str, api: BrokerApi, routes: RouteCache) -> None:
         super().__init__()
         self._group, self._api, self._routes = group, api, routes
-
-    async def load(self) -> None:
-        pass
 
     async def read(self, queue: MessageQueue) -> int:
         return await self._api.consumer_offset(await self._address(queue), self._group, queue)
@@ -119,14 +104,15 @@ class RemoteOffsets(_Memory):
     async def persist(
         self, queues: Iterable[MessageQueue] | None = None, *, retry: bool = False
     ) -> None:
-        wanted = set(self._changed) if queues is None else self._changed.intersection(queues)
-        await asyncio.gather(*(self._persist_one(queue, retry) for queue in sorted(wanted)))
+        wanted = sorted(self._changed_of(queues))
+        await asyncio.gather(*(self._persist_one(queue, retry) for queue in wanted))
 
     async def _persist_one(self, queue: MessageQueue, retry: bool) -> None:
         offset = self._offsets[queue]
         try:
-            # Answered, not one-way as Java does it: what did not come stays marked as changed.
-            await self._update(queue, offset)
+            # What did not come stays marked as changed.
+            address = await self._address(queue)
+            await self._api.update_consumer_offset(address, self._group, queue, offset)
         except ResponseError as failure:
             _log.warning("offset %d of %s: refused: %s", offset, queue, failure)
             gone = failure.code == ResponseCode.TOPIC_NOT_EXIST
@@ -141,21 +127,11 @@ class RemoteOffsets(_Memory):
             self._changed.discard(queue)
         return None
 
-    async def _update(self, queue: MessageQueue, offset: int) -> None:
-        address = await self._address(queue)
-        await self._api.update_consumer_offset(address, self._group, queue, offset, oneway=False)
-
     async def _address(self, queue: MessageQueue) -> str:
-        address = self._routes.address(queue.broker_name)
-        if address is None:
-            await self._routes.refresh(queue.topic)
-            address = self._routes.address(queue.broker_name)
-        if address is None:
-            raise UnreachableError(queue.broker_name, "no address of this broker is known")
-        return address
+        return await self._routes.find_address(queue.broker_name, queue.topic)
 
 
-class LocalOffsets(_Memory):
+class LocalOffsets(OffsetStore):
     """Offsets in a file of this client."""
 
     def __init__(
@@ -178,21 +154,18 @@ class LocalOffsets(_Memory):
         self, queues: Iterable[MessageQueue] | None = None, *, retry: bool = False
     ) -> None:
         async with self._writing:
-            chosen = set(self._changed) if queues is None else self._changed.intersection(queues)
-            if not chosen:
+            changes = {queue: self._offsets[queue] for queue in self._changed_of(queues)}
+            if not changes:
                 return
-            changes = {queue: self._offsets[queue] for queue in chosen if queue in self._offsets}
             table = {**self._stored, **changes}
             try:
-                await asyncio.to_thread(self._write, format_offsets(table).encode("utf-8"))
+                data = format_offsets(table).encode("utf-8")
+                await asyncio.to_thread(replace_file, self._disk, self.path, data, keep_bak=True)
             except StoreError as failure:
                 _log.warning("offsets not stored: %s", failure)
                 return
             self._stored = table
             self._changed -= {q for q, offset in changes.items() if self._offsets.get(q) == offset}
-
-    def _write(self, data: bytes) -> None:
-        replace_file(self._disk, self.path, data, keep_bak=True)
 
 
 def read_offsets(disk: Disk, path: Path) -> dict[MessageQueue, int]:

@@ -14,6 +14,7 @@ from orbitmq.client.consumer.delivery import Delivery, Outcome
 from orbitmq.client.consumer.handling import DEAD_LETTERS, Handler
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.send_back import SendBack
+from orbitmq.net.tasks import log_failure, stop_tasks
 
 _log = logging.getLogger(__name__)
 
@@ -40,13 +41,9 @@ class OrderlyConsumption:
         task = asyncio.get_running_loop().create_task(self._run(held), name=f"consume {held.queue}")
         self._tasks.add(task)
         self._open.add(held)
-        task.add_done_callback(lambda done: self._closed(held, done))
-
-    def _closed(self, held: ProcessQueue, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._open.discard(held)
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            _log.error("%s: no longer handled", held.queue, exc_info=failure)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: self._open.discard(held))
+        task.add_done_callback(log_failure)
 
     def submit(self, held: ProcessQueue, messages: list[Delivery]) -> None:
         """Nothing to do: the queue's task saw them come."""
@@ -59,10 +56,7 @@ class OrderlyConsumption:
         if not self._tasks:
             return True
         _, late = await asyncio.wait(self._tasks, timeout=wait_ms / 1000)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
+        await stop_tasks(late)
         return not late
 
     async def give_back_overdue(self, held: ProcessQueue) -> None:

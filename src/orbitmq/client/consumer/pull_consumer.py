@@ -14,39 +14,34 @@ what the last poll returned, so that it comes again.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Self
 
-from orbitmq.client.consumer.assignment import Assignment
-from orbitmq.client.consumer.config import StartWish, consumer_settings, parse_topics
-from orbitmq.client.consumer.context import ConsumerContext
+from orbitmq.client.consumer.config import StartWish, Topics, consumer_settings, parse_topics
 from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.fetcher import pull_header
-from orbitmq.client.consumer.offset_store import RemoteOffsets
+from orbitmq.client.consumer.member import GroupMember
+from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.client.consumer.pulled_queues import PulledQueues
-from orbitmq.client.consumer.running_info import describe
 from orbitmq.client.consumer.subscription import EVERYTHING, Expression, subscription
 from orbitmq.client.core.broker_api import PullResult
 from orbitmq.client.core.config import ClientConfig
-from orbitmq.client.core.core import ClientCore
 from orbitmq.client.core.message import ReceivedMessage
-from orbitmq.client.core.periodic import PeriodicJob
 from orbitmq.clock import Clock
 from orbitmq.errors import ClientClosedError, ClientError, ConfigError
 from orbitmq.units import SECOND_MS
-from orbitmq.wire.bodies.heartbeat import ConsumerData
 from orbitmq.wire.bodies.message_queue import MessageQueue
-from orbitmq.wire.bodies.running_info import ConsumerRunningInfo, DirectConsumeResult
+from orbitmq.wire.bodies.running_info import DirectConsumeResult
 from orbitmq.wire.pull_flags import PullFlag
 
-PULL_TYPE: Final = "CONSUME_ACTIVELY"
 POLL_SECONDS: Final = 5.0
 SUSPEND_MS: Final = 20 * SECOND_MS
-Topics = str | Sequence[str] | Mapping[str, Expression]
 
 
-class AsyncPullConsumer:
+class AsyncPullConsumer(GroupMember):
     """A consumer that reads only when it is asked. Belongs to the loop in which it was opened."""
+
+    consume_type = "CONSUME_ACTIVELY"
+    _queues: PulledQueues  # of the last `open`
 
     def __init__(
         self,
@@ -61,97 +56,52 @@ class AsyncPullConsumer:
         **settings: Any,
     ) -> None:
         settings.setdefault("suspend_ms", SUSPEND_MS)
-        self.settings = consumer_settings(
+        given = consumer_settings(
             namesrv, group, topics, False, False, start_from, config, settings
         )
+        super().__init__(given, clock)
         self.auto_commit = auto_commit
-        self._clock = clock
-        self._context: ConsumerContext | None = None
-        self._queues: PulledQueues | None = None
-        self._assignment: Assignment | None = None
-        self._job: PeriodicJob | None = None
-        self._started_ms = 0
 
     # --- life ---
 
-    async def open(self) -> Self:
-        """Get ready; with `topics` given, join the group."""
-        if self._context is not None:
-            return self
-        core = await ClientCore.acquire(self.settings.client, self._clock)
-        config = self.settings.consumer
-        offsets = RemoteOffsets(config.group, core.brokers, core.routes)
-        context = self._context = ConsumerContext(core, config, offsets, {})
-        self._queues = PulledQueues(context)
-        try:
-            core.add_consumer(self)
-            core.routes.on_changed(self._route_changed)
-            if self.settings.filters:
-                await self.subscribe(self.settings.filters)
-        except BaseException:
-            await self.close()
-            raise
-        self._started_ms = core.clock.now_ms()
+    def _prepare(self) -> None:
+        self._queues = PulledQueues(self._context)
+
+    async def _join(self) -> None:
+        if self.settings.filters:
+            await self._share(self.settings.filters)
         if self.auto_commit:
-            interval = config.persist_interval_ms
-            self._job = core.every("commit offsets", self._commit_quietly, interval)
-        return self
+            interval_ms = self.settings.consumer.persist_interval_ms
+            self._jobs.add("commit offsets", interval_ms, self._commit_quietly)
 
     async def close(self) -> None:
         """Commit what is done, if that is automatic, and leave the group."""
-        if self._queues is not None:
+        if self._core is not None:
             self._queues.finish_returned()
-        await self._close()
+        await super().close()
 
-    async def _close(self) -> None:
-        context, queues = self._context, self._queues
-        if context is None or queues is None:
-            return
-        if self._assignment is not None:
-            await self._assignment.stop()
-        if self._job is not None:
-            await self._job.stop()
-        await queues.stop()
-        if self.auto_commit:
-            await self._commit_quietly(retry=True)
-        self._context = self._queues = self._assignment = self._job = None
-        queues.came.set()
-        for topic in context.subscriptions:
-            context.core.routes.unwatch(topic)
-        await context.core.remove_consumer(self)
-        await context.core.release()
+    async def _give_up_queues(self) -> None:
+        await self._queues.stop()
+        await self._commit_quietly(retry=True)
+        self._queues.came.set()  # whoever waits sees that it is closed
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # After an exception, what the last poll returned was perhaps not handled: it comes again.
-        await (self.close() if kind is None else self._close())
-
-    def _opened(self) -> tuple[ConsumerContext, PulledQueues]:
-        if self._context is None or self._queues is None:
-            raise ClientClosedError(
-                "the consumer is not open: use it inside `async with`, or call open() first"
-            )
-        return self._context, self._queues
+    def _failed(self) -> None:
+        # What the last poll returned was perhaps not handled: it comes again.
+        for held in self._held():
+            held.put_back(held.taken())
 
     # --- which queues ---
 
     async def topic_queues(self, topic: str) -> list[MessageQueue]:
         """Return all queues of a topic that may be read."""
-        context, _ = self._opened()
-        return await context.core.routes.subscribe_queues(topic)
+        return await self.require_open().routes.subscribe_queues(topic)
 
     async def assign(
         self, queues: Iterable[MessageQueue] | str, expression: Expression = EVERYTHING
     ) -> None:
         """Read exactly these queues from now on, or all of a topic; those that stay keep their position."""
-        context, pulled = self._opened()
+        self.require_open()
+        context, pulled = self._context, self._queues
         if self._assignment is not None:
             raise ClientError(
                 "this consumer has subscribed to topics: it cannot be assigned queues"
@@ -170,29 +120,30 @@ class AsyncPullConsumer:
 
     async def subscribe(self, topics: Topics) -> None:
         """Share the queues of these topics among the members of the group."""
-        context, pulled = self._opened()
-        if pulled.names and self._assignment is None:
+        self.require_open()
+        if self._queues.names and self._assignment is None:
             raise ClientError(
                 "this consumer was assigned queues: it cannot subscribe to topics too"
             )
         filters = parse_topics(topics)
         if not filters:
             raise ConfigError("topics", topics, "name at least one topic")
-        now_ms = context.core.clock.now_ms()
-        for topic, expression in filters.items():
-            context.subscriptions[topic] = subscription(topic, expression, now_ms)
-            context.core.routes.watch(topic)
-            await context.core.routes.refresh(topic)
-        await context.core.heartbeat()
+        await self._share(filters)
+
+    async def _share(self, filters: Mapping[str, Expression]) -> None:
+        self._subscribe(filters)
+        core = self._context.core
+        for topic in filters:
+            await core.routes.refresh(topic)
+        await core.heartbeat()
         if self._assignment is None:
-            self._assignment = Assignment(context, self, lambda: list(context.subscriptions))
-            self._assignment.start()
+            self._start_assignment(self)
         else:
             self._assignment.wake()
 
     async def hold(self, topic: str, queues: set[MessageQueue], *, shared: bool) -> bool:
         """Hold exactly these queues of a topic; see `QueueHolder`."""
-        context, pulled = self._opened()
+        context, pulled = self._context, self._queues
         lost = pulled.of_topic(topic) - queues
         if lost:
             await self._commit_quietly()
@@ -209,7 +160,8 @@ class AsyncPullConsumer:
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues that are read at the moment."""
-        return self._opened()[1].names
+        self.require_open()
+        return self._queues.names
 
     # --- messages ---
 
@@ -217,7 +169,8 @@ class AsyncPullConsumer:
         self, timeout: float | None = POLL_SECONDS, count: int | None = None
     ) -> list[Delivery]:
         """Return the next messages, at most `count`; empty after the time. None: wait for ever."""
-        _, queues = self._opened()
+        self.require_open()
+        queues = self._queues
         queues.finish_returned()
         count = count or self.settings.consumer.pull_count
         try:
@@ -225,18 +178,18 @@ class AsyncPullConsumer:
                 while not (messages := queues.take(count)):
                     queues.came.clear()
                     await queues.came.wait()
-                    self._opened()  # ClientClosedError: that is what woke us
+                    self.require_open()  # ClientClosedError: that is what woke us
         except TimeoutError:
             return []
         return messages
 
     def put_back(self, messages: Sequence[Delivery]) -> None:
         """Have messages of the last poll given out again that nobody saw."""
-        if self._queues is not None:
+        if self._core is not None:
             self._queues.put_back(messages)
 
     def __aiter__(self) -> Self:
-        self._opened()
+        self.require_open()
         return self
 
     async def __anext__(self) -> Delivery:
@@ -259,7 +212,8 @@ class AsyncPullConsumer:
 
         The tags of what comes are the broker's guess by hash: check them.
         """
-        context, _ = self._opened()
+        self.require_open()
+        context = self._context
         await context.core.routes.subscribe_queues(queue.topic)
         flags = PullFlag.SUBSCRIPTION | (PullFlag.SUSPEND if wait else PullFlag(0))
         wish = subscription(queue.topic, expression, 0)
@@ -273,23 +227,25 @@ class AsyncPullConsumer:
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset of the message that is returned next."""
-        return self._opened()[1].position(queue)
+        self.require_open()
+        return self._queues.position(queue)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at this offset."""
-        self._opened()[1].seek(queue, offset)
+        self.require_open()
+        self._queues.seek(queue, offset)
 
     async def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Go on at the first message that is still there; all queues if none is named."""
         for queue in queues or self.queues:
             address = await self._address(queue)
-            await self.seek(queue, await self._opened()[0].core.brokers.min_offset(address, queue))
+            await self.seek(queue, await self._context.core.brokers.min_offset(address, queue))
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
         """Go on behind the last message; all queues if none is named."""
         for queue in queues or self.queues:
             address = await self._address(queue)
-            await self.seek(queue, await self._opened()[0].core.brokers.max_offset(address, queue))
+            await self.seek(queue, await self._context.core.brokers.max_offset(address, queue))
 
     async def seek_to_time(self, epoch_ms: int, *queues: MessageQueue) -> None:
         """Go on at the first message stored at this time or later; all queues if none is named."""
@@ -299,19 +255,22 @@ class AsyncPullConsumer:
     async def offset_at(self, queue: MessageQueue, epoch_ms: int) -> int:
         """Return the offset of the first message stored at this time or later."""
         address = await self._address(queue)
-        return await self._opened()[0].core.brokers.search_offset(address, queue, epoch_ms)
+        return await self._context.core.brokers.search_offset(address, queue, epoch_ms)
 
     def pause(self, *queues: MessageQueue) -> None:
         """Return nothing of these queues until `resume`; of all if none is named."""
+        self.require_open()
         for queue in queues or self.queues:
-            self._opened()[1].pause(queue)
+            self._queues.pause(queue)
 
     def resume(self, *queues: MessageQueue) -> None:
+        self.require_open()
         for queue in queues or self.queues:
-            self._opened()[1].resume(queue)
+            self._queues.resume(queue)
 
     async def _address(self, queue: MessageQueue) -> str:
-        return await self._opened()[0].primary(queue.broker_name, queue.topic)
+        routes = self.require_open().routes
+        return await routes.find_address(queue.broker_name, queue.topic)
 
     # --- offsets of the group ---
 
@@ -320,71 +279,45 @@ class AsyncPullConsumer:
 
         WireError: a broker did not take it.
         """
-        context, queues = self._opened()
+        self.require_open()
+        context = self._context
         if offsets is None:
-            queues.finish_returned()
-            offsets = queues.done
+            self._queues.finish_returned()
+            offsets = self._queues.done
         for queue, offset in offsets.items():
             await context.core.brokers.update_consumer_offset(
-                await self._address(queue), self.group, queue, offset, oneway=False
+                await self._address(queue), self.group, queue, offset
             )
             context.offsets.note_stored(queue, offset)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return how far the group is, as the broker knows it; None: nowhere."""
-        offset = await self._opened()[0].offsets.read(queue)
+        self.require_open()
+        offset = await self._context.offsets.read(queue)
         return None if offset < 0 else offset
 
     async def _commit_quietly(self, *, retry: bool = False) -> None:
-        context, queues = self._opened()
         if self.auto_commit:
-            for queue, offset in queues.done.items():
-                context.offsets.update(queue, offset, forward_only=False)
-            await context.offsets.persist(retry=retry)
+            offsets = self._context.offsets
+            for queue, offset in self._queues.done.items():
+                offsets.update(queue, offset, forward_only=False)
+            await offsets.persist(retry=retry)
 
     # --- what brokers ask: see ConsumerRole ---
 
-    @property
-    def group(self) -> str:
-        return self.settings.consumer.group
-
-    @property
-    def client_id(self) -> str:
-        return self.settings.client.client_id
-
-    def consumer_data(self) -> ConsumerData:
-        return ConsumerData(
-            group_name=self.group,
-            consume_type=PULL_TYPE,
-            message_model=self.settings.consumer.model.value,
-            consume_from_where=self.settings.consumer.start_from.value,
-            subscription_data_set=list(self._opened()[0].subscriptions.values()),
-        )
-
-    def on_members_changed(self) -> None:
-        if self._assignment is not None:
-            self._assignment.wake()
-
-    def _route_changed(self, topic: str) -> None:
-        if self._context is not None and topic in self._context.subscriptions:
-            self.on_members_changed()
-
-    def on_reset_offsets(
-        self, topic: str, offsets: Mapping[MessageQueue, int], *, force: bool
-    ) -> None:
-        if self._queues is not None:
+    def on_reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        if self._core is not None:
             for queue in self._queues.of_topic(topic) & set(offsets):
                 self._queues.seek(queue, offsets[queue])
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        done = self._opened()[1].done
+        done = self._queues.done
         return {
             queue: offset for queue, offset in done.items() if not topic or queue.topic == topic
         }
 
-    def running_info(self) -> ConsumerRunningInfo:
-        context, queues = self._opened()
-        return describe(context, queues.held, PULL_TYPE, self._started_ms)
+    def _held(self) -> list[ProcessQueue]:
+        return self._queues.held
 
     async def consume_directly(
         self, message: ReceivedMessage, broker_name: str

@@ -3,58 +3,14 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from orbitmq.client.consumer.assigned_queues import log_failure, stop_tasks
 from orbitmq.client.consumer.context import ConsumerContext
 from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.fetcher import QueueFetcher
 from orbitmq.client.consumer.process_queue import ProcessQueue
 from orbitmq.errors import ClientError
+from orbitmq.net.tasks import stop_tasks
 from orbitmq.wire.bodies.heartbeat import Subscription
 from orbitmq.wire.bodies.message_queue import MessageQueue
-
-
-class _PulledQueue:
-    """One queue: what is held of it, and the task that fetches more."""
-
-    def __init__(
-        self,
-        context: ConsumerContext,
-        queue: MessageQueue,
-        subscription: Subscription,
-        offset: int,
-        came: asyncio.Event,
-    ) -> None:
-        self.subscription = subscription
-        self._context, self._queue, self._came = context, queue, came
-        self.resumed = asyncio.Event()
-        self.resumed.set()
-        self.begin(offset)
-
-    def begin(self, offset: int) -> None:
-        """Read from this offset on."""
-        self.held = ProcessQueue(self._queue, offset, self._context.core.clock)
-        fetcher = QueueFetcher(
-            self._context,
-            self.held,
-            resumed=self.resumed,
-            queue_count=lambda topic: 1,
-            on_messages=lambda held, messages: self._came.set(),
-            on_illegal_offset=lambda held, offset: self.seek(offset),
-            lite=self.subscription,
-        )
-        name = f"fetch {self._queue}"
-        self.task = asyncio.get_running_loop().create_task(fetcher.run(), name=name)
-        self.task.add_done_callback(log_failure)
-
-    def seek(self, offset: int) -> None:
-        """Go on at this offset: forget what was fetched, and give up the pull that waits at the broker."""
-        self.held.drop()
-        self.task.cancel()
-        self.begin(offset)
-
-    def resume(self) -> None:
-        self.resumed.set()
-        self._came.set()
 
 
 class PulledQueues:
@@ -62,7 +18,7 @@ class PulledQueues:
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
-        self._queues: dict[MessageQueue, _PulledQueue] = {}  # who is asked first comes first
+        self._queues: dict[MessageQueue, QueueFetcher] = {}  # who is asked first comes first
         self.came = asyncio.Event()
         """Set when messages came."""
 
@@ -82,7 +38,7 @@ class PulledQueues:
     def of_topic(self, topic: str) -> set[MessageQueue]:
         return {queue for queue in self._queues if queue.topic == topic}
 
-    def _get(self, queue: MessageQueue) -> _PulledQueue:
+    def _get(self, queue: MessageQueue) -> QueueFetcher:
         one = self._queues.get(queue)
         if one is None:
             raise ClientError(
@@ -93,9 +49,22 @@ class PulledQueues:
     def add(self, queue: MessageQueue, offset: int, subscription: Subscription) -> None:
         """Begin to read a queue."""
         if queue not in self._queues:
-            self._queues[queue] = _PulledQueue(
-                self._context, queue, subscription, offset, self.came
-            )
+            resumed = asyncio.Event()
+            resumed.set()
+            self._begin(queue, offset, subscription, resumed)
+
+    def _begin(
+        self, queue: MessageQueue, offset: int, subscription: Subscription, resumed: asyncio.Event
+    ) -> None:
+        self._queues[queue] = QueueFetcher(
+            self._context,
+            ProcessQueue(queue, offset, self._context.core.clock),
+            resumed=resumed,
+            queue_count=lambda topic: 1,
+            on_messages=lambda held, messages: self.came.set(),
+            on_illegal_offset=lambda held, offset: self.seek(queue, offset),
+            lite=subscription,
+        ).start()
 
     async def remove(self, queues: Iterable[MessageQueue]) -> None:
         """Stop to read queues and forget how far they are."""
@@ -103,8 +72,7 @@ class PulledQueues:
             one = self._queues.pop(queue, None)
             self._context.offsets.forget(queue)
             if one is not None:
-                one.held.drop()
-                await stop_tasks([one.task])
+                await one.drop()
 
     async def stop(self) -> None:
         """Fetch nothing more; what is done stays known."""
@@ -117,14 +85,19 @@ class PulledQueues:
         return self._get(queue).held.position
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at this offset."""
-        self._get(queue).seek(offset)
+        """Go on at this offset: forget what was fetched, and give up the pull that waits at the broker."""
+        one = self._get(queue)
+        assert one.own is not None
+        one.held.drop()
+        one.task.cancel()
+        self._begin(queue, offset, one.own, one.resumed)
 
     def pause(self, queue: MessageQueue) -> None:
         self._get(queue).resumed.clear()
 
     def resume(self, queue: MessageQueue) -> None:
-        self._get(queue).resume()
+        self._get(queue).resumed.set()
+        self.came.set()
 
     # --- messages ---
 

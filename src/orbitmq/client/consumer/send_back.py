@@ -48,7 +48,7 @@ class SendBack:
     async def _ask_broker(self, message: ReceivedMessage, level: int) -> None:
         context = self._context
         address = (
-            await context.primary(message.broker_name, message.topic)
+            await context.core.routes.find_address(message.broker_name, message.topic)
             if message.broker_name
             else message.store_host
         )

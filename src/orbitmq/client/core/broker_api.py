@@ -121,17 +121,13 @@ class BrokerApi:
         return -1 if answer.code else OffsetAnswer.read(answer.fields).offset
 
     async def update_consumer_offset(
-        self, address: str, group: str, queue: MessageQueue, offset: int, *, oneway: bool = True
+        self, address: str, group: str, queue: MessageQueue, offset: int
     ) -> None:
-        """Tell how far the group is. One-way: nothing says whether it came."""
+        """Tell how far the group is, and hear that it came: a one-way request, as Java's, may be lost."""
         header = UpdateConsumerOffset(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
-        code = RequestCode.UPDATE_CONSUMER_OFFSET
-        if oneway:
-            await self._calls.oneway(self._calls.vip(address), code, header.write())
-        else:
-            await self._checked(address, code, header.write())
+        await self._checked(address, RequestCode.UPDATE_CONSUMER_OFFSET, header.write())
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the offset that the next message will get."""
@@ -205,20 +201,11 @@ class BrokerApi:
         return set(LockAnswer.decode(answer.body).locked)
 
     async def unlock(
-        self,
-        address: str,
-        group: str,
-        client_id: str,
-        queues: Iterable[MessageQueue],
-        *,
-        oneway: bool = True,
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
         """Give locks back."""
-        body, code = _lock_body(group, client_id, queues), RequestCode.UNLOCK_BATCH_MQ
-        if oneway:
-            await self._calls.oneway(self._calls.vip(address), code, {}, body)
-        else:
-            await self._checked(address, code, {}, body)
+        body = _lock_body(group, client_id, queues)
+        await self._checked(address, RequestCode.UNLOCK_BATCH_MQ, {}, body)
 
     # --- single messages ---
 

@@ -11,6 +11,7 @@ from orbitmq.errors import FieldError, FormatError
 from orbitmq.format.compression import decompress
 from orbitmq.format.properties import decode_properties
 from orbitmq.net.connection import Connection
+from orbitmq.net.tasks import stop_tasks
 from orbitmq.wire.bodies.stats import ConsumerStatus, ResetOffsets
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -60,10 +61,7 @@ class BrokerRequests:
         self._core.on_disconnected(connection)
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await stop_tasks(self._tasks)
 
     def _answer(self, connection: Connection, request: Command) -> Command | None:
         handler = self._handlers.get(request.code)
@@ -105,7 +103,7 @@ class BrokerRequests:
         consumer = self._core.consumer(header.group)
         if consumer is not None:
             offsets = ResetOffsets.decode(request.body).offset_table
-            consumer.on_reset_offsets(header.topic, offsets, force=header.is_force)
+            consumer.on_reset_offsets(header.topic, offsets)
 
     def _consumer_status(self, connection: Connection, request: Command) -> Command:
         header = ConsumerStatusHeader.read(request.fields)

@@ -114,16 +114,20 @@ def config_of(
     namesrv: str | Sequence[str] | None, config: ClientConfig | None, settings: Mapping[str, Any]
 ) -> ClientConfig:
     """Return the configuration that a client's arguments mean; single settings win."""
-    names = {item.name for item in fields(ClientConfig)}
-    for name in settings:
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ConfigError(name, settings[name], f"is no setting of a client{hint}")
+    require_known(settings, "client", {item.name for item in fields(ClientConfig)})
     changes = dict(settings)
     if namesrv is not None:
         changes["namesrv"] = parse_addresses(namesrv)
     return replace(config or ClientConfig(), **changes)
+
+
+def require_known(settings: Mapping[str, Any], noun: str, names: set[str]) -> None:
+    """ConfigError: a setting is none of these; says which may have been meant."""
+    for name, value in settings.items():
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ConfigError(name, value, f"is no setting of a {noun}{hint}")
 
 
 def new_instance_name() -> str:

@@ -20,7 +20,7 @@ heartbeat to all brokers  | 1 s    | 30 s, and to each new connection of a broke
 import asyncio
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
 from orbitmq.client.core.broker_api import BrokerApi
@@ -28,7 +28,6 @@ from orbitmq.client.core.broker_requests import BrokerRequests
 from orbitmq.client.core.calls import Calls
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.namesrv_api import NamesrvApi
-from orbitmq.client.core.periodic import PeriodicJob
 from orbitmq.client.core.roles import ConsumerRole, ProducerRole
 from orbitmq.client.core.route_cache import RouteCache
 from orbitmq.clock import Clock, SystemClock
@@ -36,13 +35,13 @@ from orbitmq.errors import ClientError, WireError
 from orbitmq.net.channels import Channels
 from orbitmq.net.config import NetConfig
 from orbitmq.net.connection import Connection
+from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.heartbeat import HeartbeatData, ProducerData
 from orbitmq.wire.bodies.route import PRIMARY_ID
 
 _log = logging.getLogger(__name__)
 
-Job = Callable[[], Awaitable[object]]
 Work = Coroutine[Any, Any, None]
 
 _FIRST_ROUTES_MS: Final = 10
@@ -82,7 +81,7 @@ class ClientCore:
         self.broker_versions: dict[str, int] = {}
         self._producers: dict[str, ProducerRole] = {}
         self._consumers: dict[str, ConsumerRole] = {}
-        self._jobs: list[PeriodicJob] = []
+        self._jobs = PeriodicJobs()
         self._greeted: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
         self._parts: dict[type[Any], Part] = {}
@@ -114,13 +113,17 @@ class ClientCore:
     def start(self) -> None:
         """Start the periodic jobs; connections are made when they are needed."""
         config = self.config
-        self.every("routes", self.refresh_routes, config.route_interval_ms, _FIRST_ROUTES_MS)
-        self.every("heartbeat", self.heartbeat, config.heartbeat_interval_ms, _FIRST_HEARTBEAT_MS)
+        routes, heartbeat = (f"{name} of {self.client_id}" for name in ("routes", "heartbeat"))
+        self._jobs.add(
+            routes, config.route_interval_ms, self.refresh_routes, first_ms=_FIRST_ROUTES_MS
+        )
+        self._jobs.add(
+            heartbeat, config.heartbeat_interval_ms, self.heartbeat, first_ms=_FIRST_HEARTBEAT_MS
+        )
 
     async def stop(self) -> None:
         """Leave all groups and close all connections."""
-        for job in self._jobs:
-            await job.stop()
+        await self._jobs.stop()
         for part in list(self._parts.values()):
             await part.close()
         for task in self._tasks:
@@ -131,17 +134,6 @@ class ClientCore:
         for group in list(self._consumers):
             await self._leave(consumer_group=group)
         await self.channels.close()
-
-    def every(
-        self, name: str, job: Job, period_ms: float, first_ms: float | None = None
-    ) -> PeriodicJob:
-        """Run a coroutine function again and again until it is stopped or the core is."""
-        first = period_ms if first_ms is None else first_ms
-        periodic = PeriodicJob(
-            f"{name} of {self.client_id}", job, period_ms=period_ms, first_ms=first
-        )
-        self._jobs.append(periodic)
-        return periodic.start()
 
     # --- roles ---
 

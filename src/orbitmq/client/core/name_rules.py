@@ -8,6 +8,7 @@ from orbitmq.errors import InvalidMessageError
 from orbitmq.message import (
     DLQ_PREFIX,
     NAME_SEPARATOR,
+    NO_SEND_TOPICS,
     PROPERTIES_BYTES_MAX,
     PROPERTY_SEPARATOR,
     RETRY_PREFIX,
@@ -18,16 +19,6 @@ from orbitmq.message import (
 GROUP_LENGTH_MAX: Final = 120
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 _REFUSED_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
-_REFUSED_TOPICS: Final = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
 
 _RESERVED_NAMES: Final = (
     "TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP "
@@ -56,7 +47,7 @@ def require_topic(topic: str) -> None:
     is_inner = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
     length_max = RETRY_TOPIC_BYTES_MAX if is_inner else TOPIC_BYTES_MAX
     _require_name("topic", topic, length_max)
-    if topic in _REFUSED_TOPICS:
+    if topic in NO_SEND_TOPICS:
         raise InvalidMessageError(f"topic {topic} is the broker's own: send to another one")
     if len(_legal_topics) < _LEGAL_TOPICS_MAX:
         _legal_topics.add(topic)

@@ -41,9 +41,7 @@ class ConsumerRole(Protocol):
     def on_members_changed(self) -> None:
         """The members of the group changed (40): rebalance."""
 
-    def on_reset_offsets(
-        self, topic: str, offsets: Mapping[MessageQueue, int], *, force: bool
-    ) -> None:
+    def on_reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Continue at these offsets (220)."""
 
     def offsets(self, topic: str) -> Mapping[MessageQueue, int]:

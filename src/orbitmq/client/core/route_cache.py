@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orbitmq.client.core.namesrv_api import NamesrvApi
-from orbitmq.errors import NoRouteError, WireError
+from orbitmq.errors import NoRouteError, UnreachableError, WireError
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.route import PRIMARY_ID, TopicRoute
 from orbitmq.wire.bodies.topic_config import PERM_READ, PERM_WRITE
@@ -238,6 +238,16 @@ class RouteCache:
         """Return the address of this broker id, else of any of this broker: for reading."""
         addresses = self._addresses.get(broker_name, {})
         return addresses.get(broker_id) or next(iter(addresses.values()), None)
+
+    async def find_address(self, broker_name: str, topic: str, broker_id: int = PRIMARY_ID) -> str:
+        """Return such an address; where none is known, the topic's route is asked for. WireError: none."""
+        address = self.address(broker_name, broker_id)
+        if address is None:
+            await self.refresh(topic)
+            address = self.address(broker_name)
+        if address is None:
+            raise UnreachableError(broker_name, "no address of this broker is known")
+        return address
 
     def any_address(self, topic: str) -> str | None:
         """Return some broker of the topic, a primary if there is one: it knows the topic's groups."""

@@ -8,11 +8,11 @@ async with AsyncProducer(namesrv="127.0.0.1:9876", group="demo") as producer:
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from orbitmq.client.core.config import ClientConfig, config_of
 from orbitmq.client.core.core import ClientCore
+from orbitmq.client.core.life import AsyncClient
 from orbitmq.client.core.message import Message, ReceivedMessage
 from orbitmq.client.core.name_rules import require_group
 from orbitmq.client.core.route_cache import PublishRoute
@@ -23,7 +23,7 @@ from orbitmq.client.producer.send_result import SendResult, batch_results
 from orbitmq.client.producer.sending import Outcome, QueueSelector, RetryRule, Sending
 from orbitmq.client.producer.unique_id import unique_ids
 from orbitmq.clock import Clock
-from orbitmq.errors import ClientClosedError, InvalidMessageError
+from orbitmq.errors import InvalidMessageError
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.command import Command
 
@@ -58,12 +58,15 @@ def _selected(selector: Selector, route: PublishRoute) -> MessageQueue:
     return queue
 
 
-class AsyncProducer:
+class AsyncProducer(AsyncClient):
     """A producer for asyncio code. Belongs to the loop in which it was opened.
 
     Enter it with `async with`, or call `open` and `close`. Any number of sends may be on their way;
     `pending_sends_max` of them at once, the next ones wait.
     """
+
+    noun = "producer"
+    _engine: SendEngine  # of the last `open`
 
     def __init__(
         self,
@@ -75,12 +78,8 @@ class AsyncProducer:
         **settings: Any,
     ) -> None:
         require_group(group)
+        super().__init__(config_of(namesrv, config, settings), clock)
         self._group = group
-        self._config = config_of(namesrv, config, settings).named()
-        self._clock = clock
-        self._core: ClientCore | None = None
-        self._engine: SendEngine | None = None
-        self._owns_core = True
         self.rule = RetryRule(1 + self._config.retries)
         self.async_rule = RetryRule(1 + self._config.async_retries, frozenset())
 
@@ -88,7 +87,7 @@ class AsyncProducer:
     def on_core(cls, core: ClientCore, group: str) -> "AsyncProducer":
         """Return an open producer on a core that somebody else keeps."""
         producer = cls(group=group, config=core.config)
-        producer._owns_core = False
+        producer._core, producer._owns_core = core, False
         producer._use(core)
         return producer
 
@@ -99,58 +98,28 @@ class AsyncProducer:
         return self._group
 
     @property
-    def client_id(self) -> str:
-        return self._config.client_id
-
-    @property
     def config(self) -> ClientConfig:
         return self._config
 
-    async def open(self) -> Self:
-        """Get ready; connections are made when they are needed."""
-        if self._core is None:
-            core = await ClientCore.acquire(self._config, self._clock)
-            try:
-                self._use(core)
-            except BaseException:
-                await core.release()
-                raise
-        return self
+    async def _start(self, core: ClientCore) -> None:
+        self._use(core)
 
     def _use(self, core: ClientCore) -> None:
         core.add_producer(self)
         ids = unique_ids(core.config.client_ip)
         requests = RequestMaker(self._group, core.config, ids, core.clock)
-        self._core, self._engine = core, SendEngine(core, requests)
+        self._engine = SendEngine(core, requests)
 
-    async def close(self) -> None:
-        """Wait for what is on its way, leave the group and close the connections."""
-        core, self._core = self._core, None
-        if core is None or self._engine is None:
-            return
+    async def _stop(self, core: ClientCore) -> None:
+        """Wait for what is on its way, and leave the group."""
         await self._engine.pending.drain(self._config.send_timeout_ms)
         await core.remove_producer(self)
-        if self._owns_core:
-            await core.release()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def engine(self) -> SendEngine:
         """What sends of this producer share. ClientClosedError: it is not open."""
-        if self._core is None or self._engine is None:
-            raise ClientClosedError(
-                "the producer is not open: use it inside `async with`, or call open() first"
-            )
+        if self._core is None:
+            self.require_open()
         return self._engine
 
     # --- sending ---

@@ -15,27 +15,29 @@ Say message.ack() before a `break` behind a message that is done with; otherwise
 
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from orbitmq.client.consumer.config import StartWish
-from orbitmq.client.consumer.consumer import AsyncConsumer, Topics, put_all
+from orbitmq.client.consumer.config import StartWish, Topics
+from orbitmq.client.consumer.consumer import AsyncConsumer
 from orbitmq.client.consumer.delivery import Batch, Delivery, delivery_of
 from orbitmq.client.consumer.handling import UserFunction, call_function, is_coroutine_function
 from orbitmq.client.core.config import ClientConfig
-from orbitmq.client.sync.background_loop import BackgroundLoop, acquire_loop, release_loop
+from orbitmq.client.sync.background_loop import BackgroundLoop
+from orbitmq.client.sync.face import SyncClient
 from orbitmq.clock import SystemClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 
-class Consumer:
+class Consumer(SyncClient[AsyncConsumer]):
     """A member of a group for any code: `AsyncConsumer` on the client thread. Any thread may use it.
 
     With a `handler` messages go there, in at most `workers` threads at a time; without one, iterate over
     the consumer. Several threads may do so.
     """
+
+    noun = "consumer"
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class Consumer:
         config: ClientConfig | None = None,
         **settings: Any,
     ) -> None:
-        self._inner = AsyncConsumer(
+        inner = AsyncConsumer(
             namesrv,
             group,
             topics,
@@ -61,40 +63,42 @@ class Consumer:
             config=config,
             **settings,
         )
-        self.settings = self._inner.settings
+        super().__init__(inner)
+        self.settings = inner.settings
         self._ready: queue.SimpleQueue[Delivery | None] = queue.SimpleQueue()
-        self._loop: BackgroundLoop | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._threads: HandlerThreads | None = None
         self._ended = threading.Event()
 
     # --- life ---
 
-    def open(self) -> Self:
+    def _open_on(self, loop: BackgroundLoop) -> None:
         """Join the group; messages come from now on."""
-        if self._loop is None:
-            self._ready, self._ended = queue.SimpleQueue(), threading.Event()
-            loop = acquire_loop()
-            try:
-                loop.run(self._join(loop))
-            except BaseException:
-                self._stop_threads()
-                release_loop()
-                raise
-            self._loop = loop
-        return self
+        self._ready, self._ended = queue.SimpleQueue(), threading.Event()
+        try:
+            self._serve_threads(loop)
+            super()._open_on(loop)
+        except BaseException:
+            self._stop_threads()
+            raise
 
-    def _join(self, loop: BackgroundLoop) -> Coroutine[Any, Any, None]:
-        handler, config, call = self._inner.handler, self.settings.consumer, self._call_of(loop)
-        if handler is None:
-            return self._inner.join(put_all(self._ready.put), call)
+    def _serve_threads(self, loop: BackgroundLoop) -> None:
+        inner, config, call = self._inner, self.settings.consumer, self._call_of(loop)
+        if inner.handler is None:
+            inner.serve_threads(call, self._put_all, None)
+            return
         name = f"orbitmq-{self.group}"
-        if config.orderly or is_coroutine_function(handler):
+        if config.orderly or is_coroutine_function(inner.handler):
             self._executor = ThreadPoolExecutor(config.workers, thread_name_prefix=name)
-            return self._inner.join(None, call, self._executor)
-        threads = HandlerThreads(handler, config.workers, config.batch_size, name)
-        self._threads = threads
-        return self._inner.join(threads.put, call)
+            inner.serve_threads(call, None, self._executor)
+        else:
+            self._threads = HandlerThreads(inner.handler, config.workers, config.batch_size, name)
+            inner.serve_threads(call, self._threads.put, None)
+
+    def _put_all(self, messages: list[Delivery]) -> None:
+        put = self._ready.put
+        for message in messages:
+            put(message)
 
     def _call_of(self, loop: BackgroundLoop) -> Callable[[Callable[[], None]], None]:
         ended = self._ended
@@ -105,18 +109,14 @@ class Consumer:
 
         return call
 
-    def close(self) -> None:
+    def _close_on(self, loop: BackgroundLoop, kind: type[BaseException] | None) -> None:
         """Leave the group: what runs may end, the offsets are stored. Loops and `wait` end."""
-        loop, self._loop = self._loop, None
-        if loop is None:
-            return
         self._ready.put(None)
         try:
-            loop.run(self._inner.leave())
+            super()._close_on(loop, kind)
         finally:
             self._ended.set()
             self._stop_threads()
-            release_loop()
 
     def _stop_threads(self) -> None:
         # Handlers had their time; one that hangs must not keep the caller.
@@ -126,19 +126,6 @@ class Consumer:
             self._threads.end()
         self._executor = self._threads = None
 
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None and self._loop is not None:
-            self._loop.call(self._inner.opened().retry_taken)
-        self.close()
-
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the consumer is closed, from another thread or by Ctrl-C; False: time is over."""
         return self._ended.wait(timeout)
@@ -147,7 +134,7 @@ class Consumer:
 
     def __iter__(self) -> Iterator[Delivery]:
         self._inner.require_no_handler()
-        self._inner.opened()
+        self._require_open()
         return self._take_all()
 
     def _take_all(self) -> Iterator[Delivery]:
@@ -201,24 +188,20 @@ class Consumer:
         return self._inner.group
 
     @property
-    def client_id(self) -> str:
-        return self._inner.client_id
-
-    @property
     def queues(self) -> list[MessageQueue]:
         """The queues that this member has at the moment."""
+        self._require_open()
         return self._inner.queues
 
     def pause(self) -> None:
         """Pull nothing more; what was pulled is handled."""
-        self._call(self._inner.opened().pause)
+        self.opened_loop.call(self._inner.pause)
 
     def resume(self) -> None:
-        self._call(self._inner.opened().resume)
+        self.opened_loop.call(self._inner.resume)
 
-    def _call(self, function: Callable[[], None]) -> None:
-        if self._loop is not None:
-            self._loop.call(function)
+    def _require_open(self) -> None:
+        _ = self.opened_loop  # ClientClosedError
 
 
 class HandlerThreads:

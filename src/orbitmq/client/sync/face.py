@@ -7,18 +7,11 @@ class Admin(SyncClient[AsyncAdmin]):
 import functools
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from orbitmq.client.core.life import AsyncClient
 from orbitmq.client.sync.background_loop import BackgroundLoop, acquire_loop, release_loop
 from orbitmq.errors import ClientClosedError
-
-
-class AsyncClient(Protocol):
-    """What has a life in an event loop."""
-
-    async def open(self) -> Any: ...
-    async def close(self) -> None: ...
-
 
 A = TypeVar("A", bound=AsyncClient)
 P = ParamSpec("P")
@@ -34,12 +27,16 @@ class SyncClient(Generic[A]):
         self._inner = inner
         self._loop: BackgroundLoop | None = None
 
+    @property
+    def client_id(self) -> str:
+        return self._inner.client_id
+
     def open(self) -> Self:
         """Get ready; connections are made when they are needed."""
         if self._loop is None:
             loop = acquire_loop()
             try:
-                loop.run(self._inner.open())
+                self._open_on(loop)
             except BaseException:
                 release_loop()
                 raise
@@ -48,12 +45,22 @@ class SyncClient(Generic[A]):
 
     def close(self) -> None:
         """Let what is on its way end, and close the connections."""
+        self._end(None)
+
+    def _end(self, kind: type[BaseException] | None) -> None:
         loop, self._loop = self._loop, None
         if loop is not None:
             try:
-                loop.run(self._inner.close())
+                self._close_on(loop, kind)
             finally:
                 release_loop()
+
+    def _open_on(self, loop: BackgroundLoop) -> None:
+        loop.run(self._inner.open())
+
+    def _close_on(self, loop: BackgroundLoop, kind: type[BaseException] | None) -> None:
+        """Close; `kind` of exception: that is why."""
+        loop.run(self._inner.__aexit__(kind, None, None))
 
     def __enter__(self) -> Self:
         return self.open()
@@ -64,7 +71,7 @@ class SyncClient(Generic[A]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self._end(kind)
 
     @property
     def opened_loop(self) -> BackgroundLoop:

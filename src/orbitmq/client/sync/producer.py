@@ -45,10 +45,6 @@ class Producer(SyncClient[AsyncProducer]):
     def group(self) -> str:
         return self._inner.group
 
-    @property
-    def client_id(self) -> str:
-        return self._inner.client_id
-
     # These two make the request in the caller's thread, and hand it over without a coroutine.
 
     def send(

@@ -258,14 +258,14 @@ class ClusterView:
             raise WireError("", f"broker {queue.broker_name} has no primary")
         brokers = core.brokers
         try:
-            await brokers.update_consumer_offset(address, group, queue, offset, oneway=False)
+            await brokers.update_consumer_offset(address, group, queue, offset)
         except ResponseError as failure:
             if failure.code in _GONE:
                 return  # the topic was deleted, and its offsets with it
             if failure.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
             await _make_group(brokers, address, _first_pull(group, queue, offset))
-            await brokers.update_consumer_offset(address, group, queue, offset, oneway=False)
+            await brokers.update_consumer_offset(address, group, queue, offset)
 
 
 def is_pattern(topic: str) -> bool:

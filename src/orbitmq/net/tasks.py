@@ -1,12 +1,12 @@
-"""PeriodicJobs: what a broker does every so many seconds."""
+"""Tasks of an event loop: jobs that run every so many seconds, and how tasks end."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 logger = logging.getLogger(__name__)
 
-Job = Callable[[], Awaitable[None] | None]
+Job = Callable[[], Awaitable[object] | None]
 
 
 class PeriodicJobs:
@@ -30,9 +30,7 @@ class PeriodicJobs:
     async def stop(self) -> None:
         """End all jobs; one that is running is told by cancellation."""
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop_tasks(tasks)
 
 
 async def _repeat(name: str, period: Callable[[], float], job: Job, first_ms: float | None) -> None:
@@ -47,3 +45,18 @@ async def _repeat(name: str, period: Callable[[], float], job: Job, first_ms: fl
                 await pending
         except Exception:
             logger.exception("job %s failed; it runs again", name)
+
+
+async def stop_tasks(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    """Cancel tasks and wait until they are gone."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)
+
+
+def log_failure(task: "asyncio.Task[None]") -> None:
+    """Log why a task ended that should not have; for `add_done_callback`."""
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        logger.error("%s failed", task.get_name(), exc_info=failure)

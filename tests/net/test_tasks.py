@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from async_run import run_async, until
-from orbitmq.broker._jobs import PeriodicJobs
+from orbitmq.net.tasks import PeriodicJobs
 
 
 def test_jobs_run_again_and_again_until_they_are_stopped(caplog: pytest.LogCaptureFixture) -> None:
