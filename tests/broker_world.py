@@ -16,8 +16,9 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.delivery.long_poll import LongPoll
 from orbitmq.broker.delivery.schedule import Schedule
+from orbitmq.broker.processors.processor import Processor
 from orbitmq.broker.registration import Registration
-from orbitmq.broker.router import BrokerHandler, Processor, Router
+from orbitmq.broker.router import BrokerHandler, Router
 from orbitmq.broker.statistics import BrokerStatistics
 from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
 from orbitmq.broker.tables.consumers import ConsumerTable

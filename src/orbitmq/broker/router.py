@@ -2,20 +2,14 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from orbitmq.broker.refusal import Refusal
-from orbitmq.errors import FieldError
+from orbitmq.broker.processors.processor import Processor, RequestHandler, failure_answer
+from orbitmq.net.connection import Connection
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
-
 logger = logging.getLogger(__name__)
-
-RequestHandler = Callable[["Connection", Command], Command | None]
-"""Answers one request; None: it is answered later, or not at all."""
 
 SEND_CODES: Final = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -61,20 +55,13 @@ _LATER: Final[Mapping[int, str]] = {
 """Codes that RocketMQ knows and this broker does not do yet, with the feature that they belong to."""
 
 
-class Processor(Protocol):
-    """A family of requests."""
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        """Return who answers which code."""
-
-
 class SendMany(Protocol):
     """The processor of sends; it takes all that came in one read."""
 
-    def handle_many(self, connection: "Connection", requests: Sequence[Command]) -> None:
+    def handle_many(self, connection: Connection, requests: Sequence[Command]) -> None:
         """Append all and answer each, now or when it is safe."""
 
-    def take(self, connection: "Connection", data: bytes) -> int:
+    def take(self, connection: Connection, data: bytes) -> int:
         """Do the same with the ordinary sends that these bytes begin with; return how many bytes they are."""
 
 
@@ -100,13 +87,13 @@ class Router:
     def codes(self) -> frozenset[int]:
         return frozenset(self._handlers)
 
-    def handle(self, connection: "Connection", request: Command) -> None:
+    def handle(self, connection: Connection, request: Command) -> None:
         """Answer the request on its connection, or leave that to the handler's own time."""
         answer = self.answer(connection, request)
         if answer is not None and not request.is_oneway and not connection.closed:
             connection.send(answer)
 
-    def answer(self, connection: "Connection", request: Command) -> Command | None:
+    def answer(self, connection: Connection, request: Command) -> Command | None:
         """Return the answer; whatever goes wrong becomes one."""
         handler = self._handlers.get(request.code)
         if handler is None:
@@ -119,17 +106,6 @@ class Router:
             return handler(connection, request)
         except Exception as error:
             return failure_answer(connection, request, error)
-
-
-def failure_answer(connection: "Connection", request: Command, error: Exception) -> Command:
-    """Return the answer that tells what went wrong; what nobody expected is logged."""
-    if isinstance(error, Refusal):
-        return request.answer(error.code, error.remark, fields=error.fields)
-    if isinstance(error, FieldError):
-        return request.answer(ResponseCode.SYSTEM_ERROR, f"{error}; the request was not done")
-    logger.error("request %d of %s failed", request.code, connection.peer, exc_info=error)
-    remark = f"{type(error).__name__}: {error}"
-    return request.answer(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def unsupported_remark(code: int) -> str:
@@ -146,14 +122,14 @@ class BrokerHandler:
         self,
         router: Router,
         sends: SendMany | None = None,
-        on_close: Sequence[Callable[["Connection"], None]] = (),
+        on_close: Sequence[Callable[[Connection], None]] = (),
     ) -> None:
         self._router, self._sends, self._on_close = router, sends, on_close
 
-    def on_open(self, connection: "Connection") -> None:
+    def on_open(self, connection: Connection) -> None:
         """A connection tells nothing before its first request."""
 
-    def take_bytes(self, connection: "Connection", data: bytes) -> int:
+    def take_bytes(self, connection: Connection, data: bytes) -> int:
         """Have the ordinary sends that these bytes begin with appended; return how many bytes they are."""
         if self._sends is None:
             return 0
@@ -165,7 +141,7 @@ class BrokerHandler:
             connection.close(f"sends failed: {error}")
             return len(data)
 
-    def on_commands(self, connection: "Connection", requests: list[Command]) -> None:
+    def on_commands(self, connection: Connection, requests: list[Command]) -> None:
         sends, handle = self._sends, self._router.handle
         if sends is None:
             for request in requests:
@@ -184,7 +160,7 @@ class BrokerHandler:
                 handle(connection, requests[start])
                 start += 1
 
-    def on_close(self, connection: "Connection", error: Exception | None) -> None:
+    def on_close(self, connection: Connection, error: Exception | None) -> None:
         for listener in self._on_close:
             try:
                 listener(connection)
@@ -193,7 +169,7 @@ class BrokerHandler:
                 logger.exception("%s: not all was cleared at its close", connection.peer)
 
     @staticmethod
-    def _send_many(sends: SendMany, connection: "Connection", run: Sequence[Command]) -> None:
+    def _send_many(sends: SendMany, connection: Connection, run: Sequence[Command]) -> None:
         try:
             sends.handle_many(connection, run)
         except Exception as error:

@@ -2,25 +2,23 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.format.java_hash import java_hash
+from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.heartbeat import BROADCASTING, Subscription
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
 _GROUPS: Final = "consumer_groups"
 ALL_TAGS: Final = ("*", "")
 
-Notify = Callable[[str, Collection["Connection"]], None]
+Notify = Callable[[str, Collection[Connection]], None]
 """Tells these members of a group that its members or subscriptions changed."""
 
 
@@ -136,7 +134,7 @@ class ConsumerTable:
         self._fingerprints[group] = fingerprint
         return before is not None and before != fingerprint
 
-    def unregister(self, name: str, connection: "Connection") -> None:
+    def unregister(self, name: str, connection: Connection) -> None:
         """Remove a member and tell the others; an empty group disappears."""
         group = self._groups.get(name)
         if group is None:
@@ -150,7 +148,7 @@ class ConsumerTable:
             logger.info("consumer %s of %s: gone", client.client_id, name)
             self._tell(group)
 
-    def on_close(self, connection: "Connection") -> None:
+    def on_close(self, connection: Connection) -> None:
         for name in list(connection.owner_data.get(_GROUPS, ())):
             self.unregister(name, connection)
 
@@ -181,7 +179,7 @@ def with_codes(subscription: Subscription) -> Subscription:
     return msgspec.structs.replace(subscription, tags_set=tags, code_set=codes)
 
 
-def notify_members(group: str, connections: Collection["Connection"]) -> None:
+def notify_members(group: str, connections: Collection[Connection]) -> None:
     """Send NOTIFY_CONSUMER_IDS_CHANGED, to which nobody answers."""
     for connection in connections:
         command = Command(
