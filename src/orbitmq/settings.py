@@ -13,7 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -118,28 +118,111 @@ def change_notices(
     return notices
 
 
-def field_values(
-    settings: Mapping[str, str], keys: Mapping[str, tuple[str, Callable[[str], Any]]]
-) -> dict[str, Any]:
-    """Return field -> value of the settings in `keys`: key -> (field, how its text becomes a value).
+class Key(NamedTuple):
+    """What a setting does: the field of a config that it sets, and how its text becomes a value and back."""
 
-    ConfigError: a text cannot be understood.
+    field: str
+    read: Callable[[str], Any]
+    show: Callable[[Any], str]
+    least: int | None
+
+
+def key(
+    name: str,
+    default: Any = None,
+    *,
+    factory: Callable[[], Any] | None = None,
+    read: Callable[[str], Any] | None = None,
+    show: Callable[[Any], str] | None = None,
+    unit: int = 1,
+    least: int | None = None,
+) -> Any:
+    """Return the field of a config class that the setting `name` sets.
+
+    Without `read` and `show` its type decides. The setting counts in so many `unit`s of the field.
     """
-    values = {}
-    for key, text in settings.items():
-        if key not in keys:
+    metadata = {"key": (name, read, show, unit, least)}
+    if factory is not None:
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def keys_of(config: type[Any], readers: Mapping[Any, Callable[[str], Any]]) -> dict[str, Key]:
+    """Return the settings of a config class in the order of its fields; `readers` are by type."""
+    found = {}
+    for item in fields(config):
+        if "key" not in item.metadata:
             continue
-        name, convert = keys[key]
-        try:
-            values[name] = convert(text.strip())
-        except ValueError as cause:
-            raise ConfigError(key, text, f"cannot be understood ({cause})") from cause
+        name, read, show, unit, least = item.metadata["key"]
+        assert name not in found, f"two fields for {name}"
+        read = read or readers.get(item.type, item.type)
+        show = show or value_text
+        if unit != 1:
+            read, show = _times(read, unit), _share(unit)
+        found[name] = Key(item.name, read, show, least)
+    return found
+
+
+def _times(read: Callable[[str], Any], unit: int) -> Callable[[str], Any]:
+    return lambda text: read(text) * unit
+
+
+def _share(unit: int) -> Callable[[Any], str]:
+    return lambda value: str(value // unit)
+
+
+def field_values(
+    settings: Mapping[str, str],
+    keys: Mapping[str, Key],
+    rule: str = "cannot be understood ({})",
+) -> dict[str, Any]:
+    """Return field -> value of the settings in `keys`. ConfigError: a text cannot be understood."""
+    values = {}
+    for name, text in settings.items():
+        if name in keys:
+            try:
+                values[keys[name].field] = keys[name].read(text.strip())
+            except ValueError as cause:
+                raise ConfigError(name, text, rule.format(cause)) from cause
     return values
+
+
+def field_texts(config: object, keys: Mapping[str, Key]) -> dict[str, str]:
+    """Return the settings of a config as texts."""
+    return {name: one.show(getattr(config, one.field)) for name, one in keys.items()}
+
+
+def require_least(config: object, keys: Mapping[str, Key]) -> None:
+    """ConfigError: a value is below the least that its setting allows."""
+    for name, one in keys.items():
+        if one.least is not None:
+            value = getattr(config, one.field)
+            require(name, value, value >= one.least, f"must be at least {one.least}")
 
 
 def java_boolean(text: str) -> bool:
     """Return what Java reads: everything that is not "true" is false."""
     return text.lower() == "true"
+
+
+def strict_boolean(text: str) -> bool:
+    """Return what a text says that is "true" or "false"."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def whole_number(text: str) -> int:
+    """Return the number in a text; the error says what it must be."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+
+
+JAVA_READERS: Final = {bool: java_boolean}
+STRICT_READERS: Final = {bool: strict_boolean, int: whole_number}
+"""How texts become values, by the type of the value; other types are called with the text."""
 
 
 def value_text(value: object) -> str:
