@@ -7,7 +7,6 @@ are sent elsewhere first, what is on its way is answered, then state and store a
 import asyncio
 import dataclasses
 import logging
-from types import TracebackType
 from typing import Final, Self
 
 from orbitmq.broker._jobs import PeriodicJobs
@@ -105,12 +104,7 @@ class Broker:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # Opening

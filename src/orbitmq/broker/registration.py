@@ -9,7 +9,6 @@ believe that there are no others.
 
 import asyncio
 import logging
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -33,6 +32,7 @@ from orbitmq.wire.headers.registration import (
     QueryDataVersionAnswer,
     RegisterBroker,
     UnregisterBroker,
+    body_crc32,
 )
 
 logger = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ class Registration:
             broker_id=config.broker_id,
             enable_acting_master=False,
             compressed=compressed,  # RocketMQ 5.3.3 says false, and no name server understands it
-            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+            body_crc32=body_crc32(body),
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
 

@@ -13,7 +13,8 @@ from orbitmq.wire.bodies.connections import (
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
+from orbitmq.wire.headers.admin import ProducerGroupHeader
+from orbitmq.wire.headers.clients import ConsumerGroupHeader
 
 
 class ConnectionsProcessor(Processor):

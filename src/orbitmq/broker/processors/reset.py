@@ -7,6 +7,7 @@ useServerSideResetOffset=false the online consumers are told instead, as older b
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from orbitmq.broker.processors.processor import Processor, answers
@@ -22,7 +23,6 @@ from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.admin import (
-    ClientResetHeader,
     ConsumeDirectlyHeader,
     ConsumerStatusHeader,
     ResetOffsetHeader,
@@ -125,12 +125,7 @@ class ResetProcessor(Processor):
             raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         for client in group.connections:
             _require_version(client, RESET_VERSION_MIN)
-        fields = ClientResetHeader(
-            topic=header.topic,
-            group=header.group,
-            timestamp=header.timestamp,
-            is_force=header.is_force,
-        ).write()
+        fields = replace(header, queue_id=None, offset=None).write()
         for client in group.connections:
             body = self._body(header.topic, targets)
             if client.language == "CPP":

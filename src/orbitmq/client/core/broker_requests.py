@@ -15,9 +15,9 @@ from orbitmq.wire.bodies.stats import ConsumerStatus, ResetOffsets
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.admin import (
-    ClientResetHeader,
     ConsumeDirectlyHeader,
     ConsumerStatusHeader,
+    ResetOffsetHeader,
     RunningInfoHeader,
 )
 
@@ -101,7 +101,7 @@ class BrokerRequests:
             consumer.on_members_changed()
 
     def _reset_offsets(self, connection: Connection, request: Command) -> None:
-        header = ClientResetHeader.read(request.fields)
+        header = ResetOffsetHeader.read(request.fields)
         consumer = self._core.consumer(header.group)
         if consumer is not None:
             offsets = ResetOffsets.decode(request.body).offset_table

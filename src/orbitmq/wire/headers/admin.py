@@ -23,7 +23,10 @@ class PutTopicHeader(Header):
 
 @dataclass(slots=True, kw_only=True)
 class TopicHeader(Header):
-    """DELETE_TOPIC_IN_BROKER, GET_TOPIC_STATS_INFO, GET_TOPIC_CONFIG, QUERY_TOPIC_CONSUME_BY_WHO."""
+    """DELETE_TOPIC_IN_BROKER, GET_TOPIC_STATS_INFO, QUERY_TOPIC_CONSUME_BY_WHO.
+
+    And REGISTER_TOPIC_IN_NAMESRV (217), whose body is a TopicRoute.
+    """
 
     topic: str
 
@@ -123,13 +126,6 @@ class StatsItemHeader(Header):
 
 
 @dataclass(slots=True, kw_only=True)
-class ConsumerGroupHeader(Header):
-    """GET_CONSUMER_CONNECTION_LIST."""
-
-    consumer_group: str
-
-
-@dataclass(slots=True, kw_only=True)
 class ProducerGroupHeader(Header):
     """GET_PRODUCER_CONNECTION_LIST."""
 
@@ -138,7 +134,10 @@ class ProducerGroupHeader(Header):
 
 @dataclass(slots=True, kw_only=True)
 class ResetOffsetHeader(Header):
-    """INVOKE_BROKER_TO_RESET_OFFSET. A negative timestamp means the end; queue -1 means all queues."""
+    """INVOKE_BROKER_TO_RESET_OFFSET. A negative timestamp means the end; queue -1 means all queues.
+
+    RESET_CONSUMER_CLIENT_OFFSET, from the broker to a client, has neither queue nor offset.
+    """
 
     topic: str
     group: str
@@ -146,16 +145,6 @@ class ResetOffsetHeader(Header):
     is_force: bool = True
     queue_id: int | None = None
     offset: int | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class ClientResetHeader(Header):
-    """RESET_CONSUMER_CLIENT_OFFSET, from the broker to a client."""
-
-    topic: str
-    group: str
-    timestamp: int
-    is_force: bool = True
 
 
 @dataclass(slots=True, kw_only=True)

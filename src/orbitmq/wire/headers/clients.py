@@ -24,6 +24,6 @@ class UnregisterClient(Header):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerGroupHeader(Header):
-    """GET_CONSUMER_LIST_BY_GROUP (38), NOTIFY_CONSUMER_IDS_CHANGED (40)."""
+    """GET_CONSUMER_LIST_BY_GROUP, NOTIFY_CONSUMER_IDS_CHANGED, GET_CONSUMER_CONNECTION_LIST (38, 40, 203)."""
 
     consumer_group: str

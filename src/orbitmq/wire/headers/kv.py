@@ -20,7 +20,7 @@ class PutKv(Header):
 
 @dataclass(slots=True, kw_only=True)
 class GetKv(Header):
-    """GET_KV_CONFIG (101)."""
+    """GET_KV_CONFIG (101), DELETE_KV_CONFIG (102)."""
 
     namespace: str
     key: str
@@ -31,14 +31,6 @@ class GetKvAnswer(Header):
     """Answer of 101."""
 
     value: str | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class DeleteKv(Header):
-    """DELETE_KV_CONFIG (102)."""
-
-    namespace: str
-    key: str
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Brokers telling name servers that they are there: 103, 104, 322, 904."""
 
+import zlib
 from dataclasses import dataclass, field
 
 from orbitmq.wire.headers.header import Header
@@ -68,3 +69,8 @@ class BrokerHeartbeat(Header):
     broker_name: str
     broker_id: int | None = None
     heartbeat_timeout_mills: int | None = None
+
+
+def body_crc32(body: bytes) -> int:
+    """Return the checksum of a registration's body, as brokers send it along."""
+    return zlib.crc32(body) & 0x7FFFFFFF

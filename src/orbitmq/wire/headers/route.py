@@ -24,13 +24,6 @@ class DeleteTopicInNamesrv(Header):
 
 
 @dataclass(slots=True, kw_only=True)
-class RegisterTopic(Header):
-    """REGISTER_TOPIC_IN_NAMESRV (217); its body is a TopicRoute."""
-
-    topic: str
-
-
-@dataclass(slots=True, kw_only=True)
 class GetTopicsByCluster(Header):
     """GET_TOPICS_BY_CLUSTER (224)."""
 
