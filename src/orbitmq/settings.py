@@ -125,6 +125,7 @@ class Key(NamedTuple):
     read: Callable[[str], Any]
     show: Callable[[Any], str]
     least: int | None
+    live: bool  # a running server follows its changes
 
 
 def key(
@@ -136,12 +137,14 @@ def key(
     show: Callable[[Any], str] | None = None,
     unit: int = 1,
     least: int | None = None,
+    live: bool = False,
 ) -> Any:
     """Return the field of a config class that the setting `name` sets.
 
-    Without `read` and `show` its type decides. The setting counts in so many `unit`s of the field.
+    Without `read` and `show` its type decides. The setting counts in so many `unit`s of the field; no
+    value may be below `least`; a running server follows the changes of one that is `live`.
     """
-    metadata = {"key": (name, read, show, unit, least)}
+    metadata = {"key": (name, read, show, unit, least, live)}
     if factory is not None:
         return field(default_factory=factory, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -153,13 +156,13 @@ def keys_of(config: type[Any], readers: Mapping[Any, Callable[[str], Any]]) -> d
     for item in fields(config):
         if "key" not in item.metadata:
             continue
-        name, read, show, unit, least = item.metadata["key"]
+        name, read, show, unit, least, live = item.metadata["key"]
         assert name not in found, f"two fields for {name}"
         read = read or readers.get(item.type, item.type)
         show = show or value_text
         if unit != 1:
             read, show = _times(read, unit), _share(unit)
-        found[name] = Key(item.name, read, show, least)
+        found[name] = Key(item.name, read, show, least, live)
     return found
 
 

@@ -20,7 +20,7 @@ from orbitmq.broker.processors.connections import ConnectionsProcessor
 from orbitmq.broker.processors.groups_admin import GroupsAdminProcessor
 from orbitmq.broker.processors.offsets import OffsetsProcessor
 from orbitmq.broker.processors.progress import ProgressProcessor
-from orbitmq.broker.processors.pull import CATCH_UP_BYTES, PullProcessor
+from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.broker.processors.query import QueryProcessor
 from orbitmq.broker.processors.reset import ResetProcessor
 from orbitmq.broker.processors.runtime import RuntimeProcessor
@@ -44,22 +44,6 @@ from orbitmq.units import SECOND_MS
 from orbitmq.wire.codes import RequestCode
 
 logger = logging.getLogger(__name__)
-
-SHOWN_BY_DISPATCH: Final = frozenset(
-    (
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.QUERY_CONSUME_QUEUE,
-        RequestCode.QUERY_CONSUME_TIME_SPAN,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_MAX_OFFSET,
-        RequestCode.GET_TOPIC_STATS_INFO,
-        RequestCode.GET_CONSUME_STATS,
-        RequestCode.GET_BROKER_CONSUME_STATS,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-    )
-)
-"""Requests about queues and index: what was acknowledged before is dispatched first, unless it is much."""
 
 LAST_WORDS: Final = frozenset(
     (
@@ -201,7 +185,6 @@ class Broker:
                 ResetProcessor(context),
             )
         )
-        router.before(SHOWN_BY_DISPATCH, lambda: context.store.catch_up(CATCH_UP_BYTES))
         handler = BrokerHandler(router, self._sends, context.on_close)
         for port in (ports.port, ports.fast_port):
             server = Server(handler, self.config.net)

@@ -62,46 +62,46 @@ class BrokerConfig:
     host: str = key("brokerIP1", factory=local_address)
     bind_host: str = key("bindAddress", "0.0.0.0")
     port: int = key("listenPort", DEFAULT_PORT)  # 0: a free one
-    namesrv: tuple[str, ...] = key("namesrvAddr", (), read=_addresses, show=";".join)
-    region: str = key("regionId", "DefaultRegion")
-    permission: int = key("brokerPermission", 6)
+    namesrv: tuple[str, ...] = key("namesrvAddr", (), read=_addresses, show=";".join, live=True)
+    region: str = key("regionId", "DefaultRegion", live=True)
+    permission: int = key("brokerPermission", 6, live=True)
 
     # Topics and groups.
-    auto_create_topic: bool = key("autoCreateTopicEnable", True)
-    auto_create_group: bool = key("autoCreateSubscriptionGroup", True)
+    auto_create_topic: bool = key("autoCreateTopicEnable", True, live=True)
+    auto_create_group: bool = key("autoCreateSubscriptionGroup", True, live=True)
     default_topic_queues: int = key("defaultTopicQueueNums", 8, least=1)
     cluster_topic: bool = key("clusterTopicEnable", True)
     broker_topic: bool = key("brokerTopicEnable", True)
-    trace_topic: bool = key("traceTopicEnable", False)
+    trace_topic: bool = key("traceTopicEnable", False, live=True)
     trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
-    trace_on: bool = key("traceOn", True)
+    trace_on: bool = key("traceOn", True, live=True)
     revive_queues: int = key("reviveQueueNum", 8, least=1)
     timer_wheel: bool = key("timerWheelEnable", True)
 
     # Requests.
-    long_polling: bool = key("longPollingEnable", True)
-    short_polling_ms: int = key("shortPollingTimeMills", 1 * SECOND_MS, least=0)
-    accept_sends_from_ms: int = key("startAcceptSendRequestTimeStamp", 0, least=0)
-    reject_pull_consumers: bool = key("rejectPullConsumerEnable", False)
-    server_side_reset: bool = key("useServerSideResetOffset", True)
+    long_polling: bool = key("longPollingEnable", True, live=True)
+    short_polling_ms: int = key("shortPollingTimeMills", 1 * SECOND_MS, least=0, live=True)
+    accept_sends_from_ms: int = key("startAcceptSendRequestTimeStamp", 0, least=0, live=True)
+    reject_pull_consumers: bool = key("rejectPullConsumerEnable", False, live=True)
+    server_side_reset: bool = key("useServerSideResetOffset", True, live=True)
     zero_if_in_memory: bool = True  # ours: a new group reads a young topic from its beginning
 
     # Clients.
-    notify_consumers: bool = key("notifyConsumerIdsChangedEnable", True)
-    client_expiry_ms: int = key("channelExpiredTimeout", 120 * SECOND_MS, least=1)
+    notify_consumers: bool = key("notifyConsumerIdsChangedEnable", True, live=True)
+    client_expiry_ms: int = key("channelExpiredTimeout", 120 * SECOND_MS, least=1, live=True)
     client_scan_ms: int = 10 * SECOND_MS  # fixed in RocketMQ
     lock_expiry_ms: int = 60 * SECOND_MS  # fixed in RocketMQ
 
     # State and registration.
-    offset_save_ms: int = key("flushConsumerOffsetInterval", 5 * SECOND_MS, least=1)
-    register_ms: int = key("registerNameServerPeriod", 30 * SECOND_MS)
-    register_timeout_ms: int = key("registerBrokerTimeoutMills", 24 * SECOND_MS, least=1)
+    offset_save_ms: int = key("flushConsumerOffsetInterval", 5 * SECOND_MS, least=1, live=True)
+    register_ms: int = key("registerNameServerPeriod", 30 * SECOND_MS, live=True)
+    register_timeout_ms: int = key("registerBrokerTimeoutMills", 24 * SECOND_MS, least=1, live=True)
     # False: only what a name server does not know.
-    force_register: bool = key("forceRegister", True)
-    compressed_register: bool = key("compressedRegister", False)
-    graceful_stop: bool = key("enableShutdownGracefully", False)  # a stop sends clients away first
-    # And waits so long for them to leave.
-    graceful_stop_seconds: int = key("shutdownWaitTimeSeconds", 30, least=0)
+    force_register: bool = key("forceRegister", True, live=True)
+    compressed_register: bool = key("compressedRegister", False, live=True)
+    # A stop sends clients away first, and waits so long for them to leave.
+    graceful_stop: bool = key("enableShutdownGracefully", False, live=True)
+    graceful_stop_seconds: int = key("shutdownWaitTimeSeconds", 30, least=0, live=True)
     stop_grace_ms: int = 3 * SECOND_MS  # ours: how long a stop waits for answers to leave
 
     given: dict[str, str] = field(default_factory=dict)
@@ -190,3 +190,4 @@ def _kept_file(root: Path) -> Path:
 _KEYS: Final = keys_of(BrokerConfig, JAVA_READERS)
 KEYS: Final = frozenset(_KEYS)
 """What has an effect on a broker, besides its store and its network."""
+LIVE_KEYS: Final = frozenset(name for name, one in _KEYS.items() if one.live)

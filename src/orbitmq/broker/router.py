@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from orbitmq.broker.processors.processor import Processor, RequestHandler, failure_answer
-from orbitmq.net.connection import Connection
+from orbitmq.broker.processors.send import SendProcessor
+from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -55,22 +56,11 @@ _LATER: Final[Mapping[int, str]] = {
 """Codes that RocketMQ knows and this broker does not do yet, with the feature that they belong to."""
 
 
-class SendMany(Protocol):
-    """The processor of sends; it takes all that came in one read."""
-
-    def handle_many(self, connection: Connection, requests: Sequence[Command]) -> None:
-        """Append all and answer each, now or when it is safe."""
-
-    def take(self, connection: Connection, data: bytes) -> int:
-        """Do the same with the ordinary sends that these bytes begin with; return how many bytes they are."""
-
-
 class Router:
     """Which handler answers which code. Every request gets exactly one answer, unless it is one-way."""
 
     def __init__(self, processors: Iterable[Processor] = ()) -> None:
         self._handlers: dict[int, RequestHandler] = {}
-        self._before: dict[int, Callable[[], object]] = {}
         for processor in processors:
             self.add(processor.handlers())
 
@@ -78,10 +68,6 @@ class Router:
         for code, handler in handlers.items():
             assert code not in self._handlers, f"two processors for code {code}"
             self._handlers[code] = handler
-
-    def before(self, codes: Iterable[int], act: Callable[[], object]) -> None:
-        """Have `act` done before a request with one of these codes is handled."""
-        self._before.update(dict.fromkeys(codes, act))
 
     @property
     def codes(self) -> frozenset[int]:
@@ -101,8 +87,6 @@ class Router:
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported_remark(request.code)
             )
         try:
-            if request.code in self._before:
-                self._before[request.code]()
             return handler(connection, request)
         except Exception as error:
             return failure_answer(connection, request, error)
@@ -115,19 +99,16 @@ def unsupported_remark(code: int) -> str:
     return f"{remark}: OrbitMQ does not do {feature} yet" if feature else remark
 
 
-class BrokerHandler:
+class BrokerHandler(ConnectionHandler):
     """What a broker's servers tell: requests go to the router, sends of one read go together."""
 
     def __init__(
         self,
         router: Router,
-        sends: SendMany | None = None,
+        sends: SendProcessor | None = None,
         on_close: Sequence[Callable[[Connection], None]] = (),
     ) -> None:
         self._router, self._sends, self._on_close = router, sends, on_close
-
-    def on_open(self, connection: Connection) -> None:
-        """A connection tells nothing before its first request."""
 
     def take_bytes(self, connection: Connection, data: bytes) -> int:
         """Have the ordinary sends that these bytes begin with appended; return how many bytes they are."""
@@ -169,7 +150,7 @@ class BrokerHandler:
                 logger.exception("%s: not all was cleared at its close", connection.peer)
 
     @staticmethod
-    def _send_many(sends: SendMany, connection: Connection, run: Sequence[Command]) -> None:
+    def _send_many(sends: SendProcessor, connection: Connection, run: Sequence[Command]) -> None:
         try:
             sends.handle_many(connection, run)
         except Exception as error:

@@ -16,7 +16,7 @@ from orbitmq.namesrv._live_settings import plan_change
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.kv_config import KvConfig
 from orbitmq.namesrv.routes import RouteTable
-from orbitmq.net.connection import Connection
+from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.settings import parse_properties
 from orbitmq.wire.bodies.body import Body
 from orbitmq.wire.bodies.compressed_registration import ZLIB_BYTE, decode_compressed
@@ -70,7 +70,7 @@ _UNIT_LISTS: Final = frozenset(
 )
 
 
-class NamesrvHandler:
+class NamesrvHandler(ConnectionHandler):
     """Requests in, answers out. Belongs to its loop's thread."""
 
     def __init__(
@@ -122,9 +122,6 @@ class NamesrvHandler:
         }
 
     # --- connections ---
-
-    def on_open(self, connection: Connection) -> None:
-        pass
 
     def on_close(self, connection: Connection, error: Exception | None) -> None:
         for name in self._routes.connection_lost(connection):

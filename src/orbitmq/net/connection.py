@@ -44,7 +44,10 @@ _SWEEP_PAUSE_S: Final = 0.005
 
 
 class ConnectionHandler(Protocol):
-    """What happens on connections. Called in the loop's thread; must not block."""
+    """What happens on connections. Called in the loop's thread; must not block.
+
+    A subclass does nothing with what it does not define.
+    """
 
     def on_open(self, connection: "Connection") -> None:
         """A connection is there; nothing came yet."""

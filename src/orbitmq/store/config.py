@@ -113,7 +113,7 @@ class StoreConfig:
     segment_bytes: int = key("mappedFileSizeCommitLog", 1 * GiB)
     cq_file_bytes: int = key("mappedFileSizeConsumeQueue", 6_000_000, read=_cq_file_bytes)
     ext_file_bytes: int = key("mappedFileSizeConsumeQueueExt", 48 * MiB)
-    # Sic, in RocketMQ too.
+    # "mapper" is RocketMQ's.
     batch_cq_file_bytes: int = key(
         "mapperFileSizeBatchConsumeQueue", 13_800_000, read=_batch_cq_file_bytes
     )
@@ -121,10 +121,10 @@ class StoreConfig:
     index_items: int = key("maxIndexNum", 20_000_000)
 
     # Append.
-    message_bytes_max: int = key("maxMessageSize", 4 * MiB)
-    auto_version: bool = key("autoMessageVersionOnTopicLen", True)
+    message_bytes_max: int = key("maxMessageSize", 4 * MiB, live=True)
+    auto_version: bool = key("autoMessageVersionOnTopicLen", True, live=True)
     property_crc: bool = key("enabledAppendPropCRC", False)
-    page_cache_busy_ms: int = key("osPageCacheBusyTimeOutMills", 1 * SECOND_MS)
+    page_cache_busy_ms: int = key("osPageCacheBusyTimeOutMills", 1 * SECOND_MS, live=True)
     delay_ms: tuple[int, ...] = key(  # index = level, 0 unused
         "messageDelayLevel",
         factory=lambda: parse_delay_levels(DELAY_LEVELS),
@@ -133,35 +133,37 @@ class StoreConfig:
     )
     enable_lmq: bool = key("enableLmq", False)
     enable_multi_dispatch: bool = key("enableMultiDispatch", False)
-    lmq_count_max: int = key("maxLmqConsumeQueueNum", 20_000)
+    lmq_count_max: int = key("maxLmqConsumeQueueNum", 20_000, live=True)
     enable_cq_ext: bool = key("enableConsumeQueueExt", False)
     index_enabled: bool = key("messageIndexEnable", True)
     # After a crash, believe full index files only.
     index_safe: bool = key("messageIndexSafe", False)
 
     # Segments.
-    warm_segments: bool = key("warmMapedFileEnable", False)
-    warm_flush_pages: int = key("flushLeastPagesWhenWarmMapedFile", 4096)
-    read_ahead: bool = key("dataReadAheadEnable", True)
+    warm_segments: bool = key("warmMapedFileEnable", False, live=True)
+    warm_flush_pages: int = key("flushLeastPagesWhenWarmMapedFile", 4096, live=True)
+    read_ahead: bool = key("dataReadAheadEnable", True, live=True)
     allocate_wait_ms: int = 5 * SECOND_MS  # how long an append waits for the next segment
     transient_pool: bool = key("transientStorePoolEnable", False)
     transient_pool_size: int = key("transientStorePoolSize", 5)
 
     # Flush.
     flush_mode: FlushMode = key("flushDiskType", FlushMode.ASYNC)
-    flush_interval_ms: int = key("flushIntervalCommitLog", 500)
-    flush_timed: bool = key("flushCommitLogTimed", True)
-    flush_least_pages: int = key("flushCommitLogLeastPages", 4)
-    flush_thorough_ms: int = key("flushCommitLogThoroughInterval", 10 * SECOND_MS)
-    wake_flush_on_append: bool = key("wakeFlushWhenPutMessage", False)
-    commit_interval_ms: int = key("commitIntervalCommitLog", 200)
-    commit_least_pages: int = key("commitCommitLogLeastPages", 4)
-    commit_thorough_ms: int = key("commitCommitLogThoroughInterval", 200)
-    wake_commit_on_append: bool = key("wakeCommitWhenPutMessage", True)
-    sync_flush_timeout_ms: int = key("syncFlushTimeout", 5 * SECOND_MS)
-    queue_flush_interval_ms: int = key("flushIntervalConsumeQueue", 1 * SECOND_MS)
-    queue_flush_least_pages: int = key("flushConsumeQueueLeastPages", 2)
-    queue_flush_thorough_ms: int = key("flushConsumeQueueThoroughInterval", 60 * SECOND_MS)
+    flush_interval_ms: int = key("flushIntervalCommitLog", 500, live=True)
+    flush_timed: bool = key("flushCommitLogTimed", True, live=True)
+    flush_least_pages: int = key("flushCommitLogLeastPages", 4, live=True)
+    flush_thorough_ms: int = key("flushCommitLogThoroughInterval", 10 * SECOND_MS, live=True)
+    wake_flush_on_append: bool = key("wakeFlushWhenPutMessage", False, live=True)
+    commit_interval_ms: int = key("commitIntervalCommitLog", 200, live=True)
+    commit_least_pages: int = key("commitCommitLogLeastPages", 4, live=True)
+    commit_thorough_ms: int = key("commitCommitLogThoroughInterval", 200, live=True)
+    wake_commit_on_append: bool = key("wakeCommitWhenPutMessage", True, live=True)
+    sync_flush_timeout_ms: int = key("syncFlushTimeout", 5 * SECOND_MS, live=True)
+    queue_flush_interval_ms: int = key("flushIntervalConsumeQueue", 1 * SECOND_MS, live=True)
+    queue_flush_least_pages: int = key("flushConsumeQueueLeastPages", 2, live=True)
+    queue_flush_thorough_ms: int = key(
+        "flushConsumeQueueThoroughInterval", 60 * SECOND_MS, live=True
+    )
     read_uncommitted: bool = key("readUnCommitted", False)
 
     # Dispatch.
@@ -172,37 +174,39 @@ class StoreConfig:
     plain_recovery_bytes: int = 2 * MiB  # ours: and for a recovery that reads more than this
 
     # Recovery.
-    check_crc_on_recover: bool = key("checkCRCOnRecover", True)
-    force_property_crc: bool = key("forceVerifyPropCRC", False)
+    check_crc_on_recover: bool = key("checkCRCOnRecover", True, live=True)
+    force_property_crc: bool = key("forceVerifyPropCRC", False, live=True)
 
-    # Cleaning.
-    # Local time.
-    delete_hours: tuple[int, ...] = key("deleteWhen", (4,), read=_hours, show=_hours_text)
-    retention_ms: int = key("fileReservedTime", 72 * HOUR_MS, unit=HOUR_MS)
+    # Cleaning. The hours are local time.
+    delete_hours: tuple[int, ...] = key(
+        "deleteWhen", (4,), read=_hours, show=_hours_text, live=True
+    )
+    retention_ms: int = key("fileReservedTime", 72 * HOUR_MS, unit=HOUR_MS, live=True)
     clean_start_ms: int = 60 * SECOND_MS  # fixed in RocketMQ
-    clean_interval_ms: int = key("cleanResourceInterval", 10 * SECOND_MS)
-    delete_batch_max: int = key("deleteFileBatchMax", 10)
-    delete_pause_ms: int = key("deleteCommitLogFilesInterval", 100)
-    queue_delete_pause_ms: int = key("deleteConsumeQueueFilesInterval", 100)
-    destroy_forced_ms: int = key("destroyMapedFileIntervalForcibly", 120 * SECOND_MS)
-    redelete_hanged_ms: int = key("redeleteHangedFileInterval", 120 * SECOND_MS)
-    clean_forced: bool = key("cleanFileForciblyEnable", True)
-    disk_used_max: int = key("diskMaxUsedSpaceRatio", 75, read=_clamped_per_cent)  # per cent
-    disk_forced: int = key("diskSpaceCleanForciblyRatio", 85)  # per cent
-    disk_warning: int = key("diskSpaceWarningLevelRatio", 90)  # per cent
-    replicas_per_disk: int = key("replicasPerDiskPartition", 1)
-    logical_disk_forced: float = key("logicalDiskSpaceCleanForciblyThreshold", 0.8)
+    clean_interval_ms: int = key("cleanResourceInterval", 10 * SECOND_MS, live=True)
+    delete_batch_max: int = key("deleteFileBatchMax", 10, live=True)
+    delete_pause_ms: int = key("deleteCommitLogFilesInterval", 100, live=True)
+    queue_delete_pause_ms: int = key("deleteConsumeQueueFilesInterval", 100, live=True)
+    destroy_forced_ms: int = key("destroyMapedFileIntervalForcibly", 120 * SECOND_MS, live=True)
+    redelete_hanged_ms: int = key("redeleteHangedFileInterval", 120 * SECOND_MS, live=True)
+    clean_forced: bool = key("cleanFileForciblyEnable", True, live=True)
+    # Per cent.
+    disk_used_max: int = key("diskMaxUsedSpaceRatio", 75, read=_clamped_per_cent, live=True)
+    disk_forced: int = key("diskSpaceCleanForciblyRatio", 85, live=True)
+    disk_warning: int = key("diskSpaceWarningLevelRatio", 90, live=True)
+    replicas_per_disk: int = key("replicasPerDiskPartition", 1, live=True)
+    logical_disk_forced: float = key("logicalDiskSpaceCleanForciblyThreshold", 0.8, live=True)
 
     # Reading.
     memory_bytes: int = 0  # ours: physical memory for the 40 % rule; 0: ask the machine
-    in_memory_ratio: int = key("accessMessageInMemoryMaxRatio", 40)  # per cent
-    transfer_bytes_in_memory: int = key("maxTransferBytesOnMessageInMemory", 256 * KiB)
-    transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", 32)
-    transfer_bytes_on_disk: int = key("maxTransferBytesOnMessageInDisk", 64 * KiB)
-    transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", 8)
-    filter_bytes_max: int = key("maxFilterMessageSize", 16_000)
-    cq_files_per_read: int = key("travelCqFileNumWhenGetMessage", 1)
-    query_count_max: int = key("maxMsgsNumBatch", 64)
+    in_memory_ratio: int = key("accessMessageInMemoryMaxRatio", 40, live=True)  # per cent
+    transfer_bytes_in_memory: int = key("maxTransferBytesOnMessageInMemory", 256 * KiB, live=True)
+    transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", 32, live=True)
+    transfer_bytes_on_disk: int = key("maxTransferBytesOnMessageInDisk", 64 * KiB, live=True)
+    transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", 8, live=True)
+    filter_bytes_max: int = key("maxFilterMessageSize", 16_000, live=True)
+    cq_files_per_read: int = key("travelCqFileNumWhenGetMessage", 1, live=True)
+    query_count_max: int = key("maxMsgsNumBatch", 64, live=True)
 
     def __post_init__(self) -> None:
         _require_file_bytes("segment_bytes", self.segment_bytes, 256, 1)
@@ -294,30 +298,11 @@ def _host(address: str, port: str) -> Host:
         raise ConfigError("brokerIP1", f"{address}:{port}", "must be an IP address") from cause
 
 
-LIVE_KEYS: Final = frozenset(
-    """
-    accessMessageInMemoryMaxRatio autoMessageVersionOnTopicLen checkCRCOnRecover
-    cleanFileForciblyEnable cleanResourceInterval commitCommitLogLeastPages
-    commitCommitLogThoroughInterval commitIntervalCommitLog dataReadAheadEnable
-    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
-    destroyMapedFileIntervalForcibly diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio
-    diskSpaceWarningLevelRatio fileReservedTime flushCommitLogLeastPages
-    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
-    flushConsumeQueueThoroughInterval flushIntervalCommitLog flushIntervalConsumeQueue
-    flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC logicalDiskSpaceCleanForciblyThreshold
-    maxFilterMessageSize maxLmqConsumeQueueNum maxMessageSize maxMsgsNumBatch
-    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
-    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory osPageCacheBusyTimeOutMills
-    redeleteHangedFileInterval replicasPerDiskPartition syncFlushTimeout
-    travelCqFileNumWhenGetMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage
-    warmMapedFileEnable
-""".split()  # noqa: SIM905  (a list of quoted names is no easier to read)
-)
+_KEYS: Final = keys_of(StoreConfig, JAVA_READERS)  # storePathRootDir comes as `root`
+KEYS: Final = frozenset(_KEYS)
+"""What has an effect on a store."""
+LIVE_KEYS: Final = frozenset(name for name, one in _KEYS.items() if one.live)
 """Settings that an open store can be given (`MessageStore.reconfigure`).
 
 Those of recovery count at the next start, which is when they are used.
 """
-
-_KEYS: Final = keys_of(StoreConfig, JAVA_READERS)  # storePathRootDir comes as `root`
-KEYS: Final = frozenset(_KEYS)
-"""What has an effect on a store."""

@@ -29,7 +29,7 @@ class OffsetsProcessor(Processor):
 
     # Consumers
 
-    @answers(RequestCode.QUERY_CONSUMER_OFFSET)
+    @answers(RequestCode.QUERY_CONSUMER_OFFSET, of_queues=True)
     def query(self, connection: Connection, request: Command) -> Command:
         """Tell how far a group has read a queue (14)."""
         header = QueryConsumerOffset.read(request.fields)
@@ -97,7 +97,7 @@ class OffsetsProcessor(Processor):
 
     # Queues
 
-    @answers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    @answers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, of_queues=True)
     def search(self, connection: Connection, request: Command) -> Command:
         """Tell which offset a time stands for (29)."""
         header = SearchOffset.read(request.fields)
@@ -107,7 +107,7 @@ class OffsetsProcessor(Processor):
         offset = store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
         return request.answer(fields=OffsetAnswer(offset=offset).write())
 
-    @answers(RequestCode.GET_MAX_OFFSET)
+    @answers(RequestCode.GET_MAX_OFFSET, of_queues=True)
     def max_offset(self, connection: Connection, request: Command) -> Command:
         """Tell the offset that a queue's next message gets (30)."""
         header = QueueHeader.read(request.fields)

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
 from orbitmq.errors import FieldError
 from orbitmq.net.connection import Connection
+from orbitmq.units import KiB
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 
@@ -17,14 +19,21 @@ logger = logging.getLogger(__name__)
 RequestHandler = Callable[[Connection, Command], Command | None]
 """Answers one request; None: it is answered later, or not at all."""
 
+CATCH_UP_BYTES: Final = 64 * KiB
+"""So much is dispatched at once for a request that is about queues: what was just sent can be read."""
+
 _Method = TypeVar("_Method", bound=Callable[..., Command | None])
 
 
-def answers(*codes: int) -> Callable[[_Method], _Method]:
-    """Mark the method of a processor that answers requests with these codes."""
+def answers(*codes: int, of_queues: bool = False) -> Callable[[_Method], _Method]:
+    """Mark the method of a processor that answers requests with these codes.
+
+    `of_queues`: it tells about queues or the index, so what was acknowledged before is dispatched first,
+    unless it is much.
+    """
 
     def mark(method: _Method) -> _Method:
-        method.codes = codes  # type: ignore[attr-defined]
+        method.codes, method.of_queues = codes, of_queues  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -40,11 +49,19 @@ class Processor:
 
     def handlers(self) -> dict[int, RequestHandler]:
         """Return who answers which code."""
-        return {
-            code: getattr(self, name)
-            for name, method in vars(type(self)).items()
-            for code in getattr(method, "codes", ())
-        }
+        found: dict[int, RequestHandler] = {}
+        for name, method in vars(type(self)).items():
+            handler = getattr(self, name)
+            if getattr(method, "of_queues", False):
+                handler = partial(self._catch_up_first, handler)
+            found.update(dict.fromkeys(getattr(method, "codes", ()), handler))
+        return found
+
+    def _catch_up_first(
+        self, handler: RequestHandler, connection: Connection, request: Command
+    ) -> Command | None:
+        self._store.catch_up(CATCH_UP_BYTES)
+        return handler(connection, request)
 
     def answer_later(
         self,

@@ -47,7 +47,7 @@ class ProgressProcessor(Processor):
 
     # How far groups are
 
-    @answers(RequestCode.GET_CONSUME_STATS)
+    @answers(RequestCode.GET_CONSUME_STATS, of_queues=True)
     def _consume_stats(self, connection: Connection, request: Command) -> Command:
         header = ConsumeStatsHeader.read(request.fields)
         group = header.consumer_group
@@ -96,7 +96,7 @@ class ProgressProcessor(Processor):
             last_timestamp=max(time_ms, 0),
         )
 
-    @answers(RequestCode.GET_BROKER_CONSUME_STATS)
+    @answers(RequestCode.GET_BROKER_CONSUME_STATS, of_queues=True)
     def _broker_stats(self, connection: Connection, request: Command) -> Command:
         ordered_only = BrokerConsumeStatsHeader.read(request.fields).is_order
         body = BrokerConsumeStats(broker_addr=self._context.address, consume_stats_list=[])
@@ -119,7 +119,7 @@ class ProgressProcessor(Processor):
                 found.append(stats)
         return found
 
-    @answers(RequestCode.QUERY_CONSUME_TIME_SPAN)
+    @answers(RequestCode.QUERY_CONSUME_TIME_SPAN, of_queues=True)
     def _time_spans(self, connection: Connection, request: Command) -> Command:
         header = GroupTopicHeader.read(request.fields)
         config = self._context.topics.get(header.topic)
@@ -212,7 +212,7 @@ class ProgressProcessor(Processor):
 
     # Units of a consume queue
 
-    @answers(RequestCode.QUERY_CONSUME_QUEUE)
+    @answers(RequestCode.QUERY_CONSUME_QUEUE, of_queues=True)
     def _units(self, connection: Connection, request: Command) -> Command:
         header = QueryQueueHeader.read(request.fields)
         topic, queue_id, store = header.topic, header.queue_id, self._store

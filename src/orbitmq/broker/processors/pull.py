@@ -16,21 +16,19 @@ from typing import Final
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.delivery.long_poll import Parked
 from orbitmq.broker.delivery.pull_rules import PullCheck, PullRules
-from orbitmq.broker.processors.processor import Processor, answers, failure_answer
+from orbitmq.broker.processors.processor import CATCH_UP_BYTES, Processor, answers, failure_answer
 from orbitmq.broker.refusal import Refusal
 from orbitmq.message import GetStatus
 from orbitmq.net.connection import Connection
 from orbitmq.store.reads.read import GetResult
 from orbitmq.store.reads.tag_filter import TagFilter
-from orbitmq.units import HOUR_MS, KiB
+from orbitmq.units import HOUR_MS
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullHeader
 from orbitmq.wire.pull_flags import PullFlag
 
 COUNT_MAX: Final = 4096  # a read looks at this many messages at most; the store returns far fewer
-CATCH_UP_BYTES: Final = 64 * KiB
-"""So much is dispatched at once for a pull that finds nothing: what was just sent can be read."""
 SUSPEND_MS_MAX: Final = 1 * HOUR_MS
 _COMMIT: Final = int(PullFlag.COMMIT)
 _SUSPEND: Final = int(PullFlag.SUSPEND)

@@ -17,7 +17,7 @@ UNIQUE_KEY_COUNT: Final = 32  # defaultQueryMaxNum
 class QueryProcessor(Processor):
     """Finds single messages. Belongs to the event loop's thread."""
 
-    @answers(RequestCode.QUERY_MESSAGE)
+    @answers(RequestCode.QUERY_MESSAGE, of_queues=True)
     def query(self, connection: Connection, request: Command) -> Command | None:
         """Answer with the newest messages that have a key, or an id that their producer gave."""
         header = QueryHeader.read(request.fields)

@@ -43,7 +43,7 @@ class ResetProcessor(Processor):
 
     # Resets by the broker
 
-    @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+    @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, of_queues=True)
     def _reset(self, connection: Connection, request: Command) -> Command:
         header = ResetOffsetHeader.read(request.fields)
         if not self._config.server_side_reset:

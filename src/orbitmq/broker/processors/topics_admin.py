@@ -126,7 +126,7 @@ class TopicsAdminProcessor(Processor):
         names = self._context.topics.system_topics()
         return request.answer(body=TopicList(topic_list=names).encode())
 
-    @answers(RequestCode.GET_TOPIC_STATS_INFO)
+    @answers(RequestCode.GET_TOPIC_STATS_INFO, of_queues=True)
     def _stats(self, connection: Connection, request: Command) -> Command:
         topic = TopicHeader.read(request.fields).topic
         context = self._context
