@@ -1,12 +1,11 @@
 """Brokers telling name servers that they are there: 103, 104, 322, 904."""
 
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class RegisterBroker(Header):
     """REGISTER_BROKER (103); its body is a Registration.
 
@@ -25,7 +24,6 @@ class RegisterBroker(Header):
     zone_name: str | None = field(default=None, metadata={"wire": "__ZONE_NAME"})
 
 
-@dataclass(slots=True, kw_only=True)
 class RegisterBrokerAnswer(Header):
     """Answer of 103: a replica learns where its primary is."""
 
@@ -33,7 +31,6 @@ class RegisterBrokerAnswer(Header):
     master_addr: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class UnregisterBroker(Header):
     """UNREGISTER_BROKER (104)."""
 
@@ -43,7 +40,6 @@ class UnregisterBroker(Header):
     broker_id: int
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryDataVersion(Header):
     """QUERY_DATA_VERSION (322); its body is a DataVersion."""
 
@@ -53,14 +49,12 @@ class QueryDataVersion(Header):
     broker_id: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryDataVersionAnswer(Header):
     """Answer of 322."""
 
     changed: bool
 
 
-@dataclass(slots=True, kw_only=True)
 class BrokerHeartbeat(Header):
     """BROKER_HEARTBEAT (904)."""
 
