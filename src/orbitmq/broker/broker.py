@@ -156,7 +156,7 @@ class Broker:
         context.on_close += [context.producers.on_close, context.consumers.on_close]
         context.consumers.notify_enabled = self._wants_notice
         topics.on_change.append(lambda topic, config: state.changed())
-        groups.on_change.append(state.changed)
+        groups.on_change.append(lambda group, config: state.changed())
         context.registration.saved = state.when_saved
         if topics.changes:
             state.changed()
