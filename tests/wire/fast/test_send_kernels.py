@@ -17,9 +17,8 @@ from orbitmq.message import AppendRequest, Host
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command, decode_command
 from orbitmq.wire.fast.kernels import compiled, plain, twins
-from orbitmq.wire.fast.layout import PARTS
+from orbitmq.wire.fast.layout import PARTS, SendKernels
 from orbitmq.wire.fast.run import SENDS_MAX, SendRun
-from orbitmq.wire.fast.signature import SendKernels
 from orbitmq.wire.frame import FrameDecoder
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS, SendHeader
 

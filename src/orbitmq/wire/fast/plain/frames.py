@@ -75,6 +75,11 @@ def find_sends(
     queues: Table,
     text: Bytes,
 ) -> tuple[int, int, int, int, int, int, int, int]:
+    """Fill `rows` and `queues` with the ordinary sends from `start` on, `text` with their properties.
+
+    Return how many of both, where the last send ends, how many bytes of keys and messages they have,
+    and language (position, length) and version of the last sender.
+    """
     raw = data.tobytes()
     found: dict[tuple[bytes, int], list[int]] = {}  # what goes to each queue, as QUEUE has it
     count = key_bytes = messages = used = 0
