@@ -17,8 +17,10 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
     "asyncio, by its Protocol": {
         "net/connection.py": {
             *("connection_made", "data_received", "pause_writing", "resume_writing"),
-            "eof_received",
         },
+    },
+    "Python, when it makes a class": {
+        "wire/headers/header.py": {"__init_subclass__"},
     },
     "PySpark, by its DataSource": {
         "spark/": {

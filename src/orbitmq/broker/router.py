@@ -69,10 +69,6 @@ class Router:
             assert code not in self._handlers, f"two processors for code {code}"
             self._handlers[code] = handler
 
-    @property
-    def codes(self) -> frozenset[int]:
-        return frozenset(self._handlers)
-
     def handle(self, connection: Connection, request: Command) -> None:
         """Answer the request on its connection, or leave that to the handler's own time."""
         answer = self.answer(connection, request)

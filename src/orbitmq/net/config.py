@@ -23,7 +23,6 @@ class NetConfig:
     idle_ms: int = key("serverChannelMaxIdleTimeSeconds", 120 * SECOND_MS, unit=SECOND_MS, least=1)
     connect_timeout_ms: int = 3 * SECOND_MS  # com.rocketmq.remoting.client.connect.timeout
     backlog: int = key("serverSocketBacklog", 1024, least=1)
-    reuse_port: bool = False
 
     def __post_init__(self) -> None:
         if self.frame_bytes_max < 1 * KiB:

@@ -164,9 +164,6 @@ class Connection(asyncio.Protocol):
         if not self._paused:
             self._transport.resume_reading()
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._out.clear()

@@ -42,7 +42,6 @@ class Server(ConnectionHandler):
                 port,
                 backlog=self._config.backlog,
                 reuse_address=True,
-                reuse_port=self._config.reuse_port or None,
             )
         except OSError as cause:
             step = "Choose another port, or end the program that has it."

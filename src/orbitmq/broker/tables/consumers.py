@@ -18,9 +18,6 @@ logger = logging.getLogger(__name__)
 _GROUPS: Final = "consumer_groups"
 ALL_TAGS: Final = ("*", "")
 
-Notify = Callable[[str, Collection[Connection]], None]
-"""Tells these members of a group that its members or subscriptions changed."""
-
 
 class ConsumerGroup:
     """One consumer group that is online: its members and subscriptions, as heartbeats tell them."""
@@ -75,10 +72,9 @@ class ConsumerGroup:
 class ConsumerTable:
     """Consumer groups that are online. Belongs to the event loop's thread."""
 
-    def __init__(self, notify: Notify | None = None) -> None:
+    def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
-        self._notify = notify or notify_members
         self.notify_enabled: Callable[[str], bool] = lambda group: True
         """Whether a group wants to be told of changes; the broker sets it."""
 
@@ -162,7 +158,7 @@ class ConsumerTable:
     def _tell(self, group: ConsumerGroup) -> None:
         # In broadcasting each member reads everything: others coming and going change nothing.
         if group.members and not group.is_broadcast and self.notify_enabled(group.name):
-            self._notify(group.name, list(group.members))
+            notify_members(group.name, list(group.members))
 
 
 def with_codes(subscription: Subscription) -> Subscription:
