@@ -60,7 +60,7 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
         "wire/bodies/offsets.py": {"DelayOffsets"},
         "wire/fast/kernels.py": {"twins"},
         "wire/frame.py": {"waiting_bytes"},
-        "wire/header.py": {"is_response"},
+        "wire/command.py": {"is_response"},
     },
 }
 

@@ -23,15 +23,8 @@ from orbitmq.message import Host
 from orbitmq.net.config import NetConfig
 from orbitmq.net.spin import Spin
 from orbitmq.wire.codes import VERSION
-from orbitmq.wire.command import (
-    ONEWAY_FLAG,
-    Command,
-    Encoding,
-    Opaques,
-    encode_command,
-    encode_prefix,
-)
-from orbitmq.wire.frame import FrameDecoder
+from orbitmq.wire.command import ONEWAY_FLAG, Command, Encoding, Opaques
+from orbitmq.wire.frame import FrameDecoder, encode_command, encode_prefix
 
 _log = logging.getLogger(__name__)
 

@@ -38,8 +38,7 @@ from orbitmq.message import (
 from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.command import Command
-from orbitmq.wire.header import INT_MAX, INT_MIN
+from orbitmq.wire.command import INT_MAX, INT_MIN, Command
 from orbitmq.wire.headers.send import SendHeader
 
 HEADER_LIMIT_VERSION: Final = 121  # V3_4_9: from here on requests say how often they may be retried

@@ -18,10 +18,9 @@ from orbitmq.format.ordinary import is_ordinary
 from orbitmq.format.record import OVERHEAD_BYTES
 from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, Property
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import PREFIX_BYTES
+from orbitmq.wire.command import INT_MAX, ONEWAY_FLAG
 from orbitmq.wire.fast.layout import NAMES_MAX, NUMBERS, REQUIRED, SEND, Bytes, Table
-from orbitmq.wire.frame import HEADER_BYTES_MAX
-from orbitmq.wire.header import INT_MAX, ONEWAY_FLAG
+from orbitmq.wire.frame import HEADER_BYTES_MAX, PREFIX_BYTES
 from orbitmq.wire.header_json import MEMBERS
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS
 

@@ -9,7 +9,6 @@ from orbitmq.format.client_batch import ClientMessage, iter_client_batch
 from orbitmq.format.properties import join_properties
 from orbitmq.format.record import BLANK, BODY_AT, FIXED, MAGIC_V1, record_parts
 from orbitmq.message import AppendRequest
-from orbitmq.wire.command import PREFIX
 from orbitmq.wire.fast.layout import (
     BEFORE_ID,
     BEFORE_KEY,
@@ -23,6 +22,7 @@ from orbitmq.wire.fast.layout import (
     Ints,
     Table,
 )
+from orbitmq.wire.frame import PREFIX
 
 _HOST_BYTES: Final = 8
 _BODY_LENGTH_AT: Final = BODY_AT - 4
