@@ -124,6 +124,7 @@ class Key(NamedTuple):
     field: str
     read: Callable[[str], Any]
     show: Callable[[Any], str]
+    unit: int  # so many of the field's units are one of the setting's
     least: int | None
     live: bool  # a running server follows its changes
 
@@ -141,7 +142,7 @@ def key(
 ) -> Any:
     """Return the field of a config class that the setting `name` sets.
 
-    Without `read` and `show` its type decides. The setting counts in so many `unit`s of the field; no
+    Without `read` and `show` its type decides. One `unit` of the setting is so many of the field; no
     value may be below `least`; a running server follows the changes of one that is `live`.
     """
     metadata = {"key": (name, read, show, unit, least, live)}
@@ -159,19 +160,8 @@ def keys_of(config: type[Any], readers: Mapping[Any, Callable[[str], Any]]) -> d
         name, read, show, unit, least, live = item.metadata["key"]
         assert name not in found, f"two fields for {name}"
         read = read or readers.get(item.type, item.type)
-        show = show or value_text
-        if unit != 1:
-            read, show = _times(read, unit), _share(unit)
-        found[name] = Key(item.name, read, show, least, live)
+        found[name] = Key(item.name, read, show or value_text, unit, least, live)
     return found
-
-
-def _times(read: Callable[[str], Any], unit: int) -> Callable[[str], Any]:
-    return lambda text: read(text) * unit
-
-
-def _share(unit: int) -> Callable[[Any], str]:
-    return lambda value: str(value // unit)
 
 
 def field_values(
@@ -183,16 +173,19 @@ def field_values(
     values = {}
     for name, text in settings.items():
         if name in keys:
+            one = keys[name]
             try:
-                values[keys[name].field] = keys[name].read(text.strip())
+                value = one.read(text.strip())
             except ValueError as cause:
                 raise ConfigError(name, text, rule.format(cause)) from cause
+            values[one.field] = value if one.unit == 1 else value * one.unit
     return values
 
 
 def field_texts(config: object, keys: Mapping[str, Key]) -> dict[str, str]:
     """Return the settings of a config as texts."""
-    return {name: one.show(getattr(config, one.field)) for name, one in keys.items()}
+    values = ((name, one, getattr(config, one.field)) for name, one in keys.items())
+    return {name: one.show(v if one.unit == 1 else v // one.unit) for name, one, v in values}
 
 
 def require_least(config: object, keys: Mapping[str, Key]) -> None:
