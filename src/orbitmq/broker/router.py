@@ -1,7 +1,7 @@
 """Router: from request codes to the processors that answer them, and from what goes wrong to an answer."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from orbitmq.broker.processors.processor import Processor, RequestHandler, failure_answer
@@ -16,44 +16,31 @@ SEND_CODES: Final = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 )
 
-_LATER: Final[Mapping[int, str]] = {
-    RequestCode.END_TRANSACTION: "transactions",
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions",
-    RequestCode.SEND_REPLY_MESSAGE: "request-reply",
-    RequestCode.SEND_REPLY_MESSAGE_V2: "request-reply",
-    RequestCode.RECALL_MESSAGE: "recall of timer messages",
-    RequestCode.GET_TIMER_CHECK_POINT: "timer messages",
-    RequestCode.GET_TIMER_METRICS: "timer messages",
-    RequestCode.LITE_PULL_MESSAGE: "pulls of light queues",
-    RequestCode.QUERY_ASSIGNMENT: "assignment by the broker",
-    RequestCode.SET_MESSAGE_REQUEST_MODE: "assignment by the broker",
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: "assignment by the broker",
-    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "static topics",
-    RequestCode.EXCHANGE_BROKER_HA_INFO: "replication",
-    RequestCode.GET_BROKER_HA_STATUS: "replication",
-    RequestCode.RESET_MASTER_FLUSH_OFFSET: "replication",
-    RequestCode.GET_BROKER_EPOCH_CACHE: "replication",
-    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: "replication",
-    RequestCode.AUTH_CREATE_USER: "access control",
-    RequestCode.AUTH_UPDATE_USER: "access control",
-    RequestCode.AUTH_DELETE_USER: "access control",
-    RequestCode.AUTH_GET_USER: "access control",
-    RequestCode.AUTH_LIST_USER: "access control",
-    RequestCode.AUTH_CREATE_ACL: "access control",
-    RequestCode.AUTH_UPDATE_ACL: "access control",
-    RequestCode.AUTH_DELETE_ACL: "access control",
-    RequestCode.AUTH_GET_ACL: "access control",
-    RequestCode.AUTH_LIST_ACL: "access control",
-    RequestCode.POP_MESSAGE: "pop consumption",
-    RequestCode.ACK_MESSAGE: "pop consumption",
-    RequestCode.PEEK_MESSAGE: "pop consumption",
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "pop consumption",
-    RequestCode.NOTIFICATION: "pop consumption",
-    RequestCode.POLLING_INFO: "pop consumption",
-    RequestCode.POP_ROLLBACK: "pop consumption",
-    RequestCode.BATCH_ACK_MESSAGE: "pop consumption",
+_LATER: Final[Mapping[str, Collection[int]]] = {
+    "transactions": (RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE),
+    "request-reply": (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+    "recall of timer messages": (RequestCode.RECALL_MESSAGE,),
+    "timer messages": (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS),
+    "assignment by the broker": (
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    ),
+    "static topics": (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
+    "replication": (
+        RequestCode.EXCHANGE_BROKER_HA_INFO,
+        RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.RESET_MASTER_FLUSH_OFFSET,
+        RequestCode.GET_BROKER_EPOCH_CACHE,
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+    ),
+    "access control": range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1),
+    "pop consumption": (
+        *range(RequestCode.POP_MESSAGE, RequestCode.POP_ROLLBACK + 1),
+        RequestCode.BATCH_ACK_MESSAGE,
+    ),
 }
-"""Codes that RocketMQ knows and this broker does not do yet, with the feature that they belong to."""
+"""Features of RocketMQ that this broker does not have yet, and the codes that belong to them."""
 
 
 class Router:
@@ -91,8 +78,10 @@ class Router:
 def unsupported_remark(code: int) -> str:
     """Return why a code has no handler; the beginning is RocketMQ's."""
     remark = f" request type {code} not supported"
-    feature = _LATER.get(code)
-    return f"{remark}: OrbitMQ does not do {feature} yet" if feature else remark
+    for feature, codes in _LATER.items():
+        if code in codes:
+            return f"{remark}: OrbitMQ does not do {feature} yet"
+    return remark
 
 
 class BrokerHandler(ConnectionHandler):
