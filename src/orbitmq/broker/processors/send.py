@@ -32,6 +32,7 @@ _WAIT: Final = f"{Property.WAIT}\x01".encode()
 _PUT_OK: Final = AppendStatus.PUT_OK
 
 _Asked = tuple[Command, PreparedSend]
+_Appended = tuple[Command, PreparedSend, list[AppendResult]]
 
 
 class SendProcessor(Processor):
@@ -88,7 +89,8 @@ class SendProcessor(Processor):
         else:
             self.fast_way.remember(prepared.append.topic)
             return prepared
-        self._answer(connection, request, answer)
+        if not request.flag & ONEWAY_FLAG:
+            connection.send(answer)
         return None
 
     def _use_settings(self) -> None:
@@ -113,17 +115,32 @@ class SendProcessor(Processor):
         except StoreError as error:
             results = [_unavailable(error)] * len(appends)
         self._count(appends, results)
-        if self._sync:
-            self._answer_synced(connection, asked, results)
-            self.flush_wait.sync_soon()
-            return
-        for one, result in zip(asked, results, strict=True):
-            self._answer_one(connection, one, result)
+        self._answer(
+            connection, [(*one, [result]) for one, result in zip(asked, results, strict=True)]
+        )
 
-    def _answer_one(self, connection: Connection, one: _Asked, result: AppendResult) -> None:
-        request, prepared = one
-        if not request.flag & ONEWAY_FLAG:
-            connection.send(self._command(request, prepared, [result]))
+    def _answer(self, connection: Connection, sends: list[_Appended]) -> None:
+        """Answer each now; with sync flush those that were stored and wait for it, when all are on disk."""
+        waiting: list[_Appended] = []
+        for request, prepared, results in sends:
+            if request.flag & ONEWAY_FLAG:
+                continue
+            if self._sync and results[0].status is _PUT_OK and _waits(prepared.append.properties):
+                waiting.append((request, prepared, results))
+            else:
+                connection.send(self._command(request, prepared, results))
+        if self._sync:
+            self.flush_wait.sync_soon()
+        if not waiting:
+            return
+
+        def done(status: AppendStatus) -> None:
+            for request, prepared, results in waiting:
+                synced = [result._replace(status=status) for result in results]
+                connection.send(self._command(request, prepared, synced))
+
+        last = waiting[-1][2][-1]
+        self.flush_wait.add(last.log_offset + last.size, done)
 
     def _command(
         self, request: Command, prepared: PreparedSend, results: list[AppendResult]
@@ -136,29 +153,6 @@ class SendProcessor(Processor):
             return self._answers.stored(request, prepared.queue_id, key, results, batch_id)
         remark = refusal_remark(results[0], self._body_max)
         return self._answers.refused(request, response_code(status), remark, batch_id)
-
-    def _answer_synced(
-        self, connection: Connection, asked: list[_Asked], results: list[AppendResult]
-    ) -> None:
-        """Answer when all of these are on disk; what was refused or does not wait, now."""
-        waiting: list[tuple[_Asked, AppendResult]] = []
-        end_offset = 0
-        for one, result in zip(asked, results, strict=True):
-            if one[0].flag & ONEWAY_FLAG:
-                continue
-            if result.status is not _PUT_OK or not _waits(one[1].append.properties):
-                self._answer_one(connection, one, result)
-            else:
-                waiting.append((one, result))
-                end_offset = result.log_offset + result.size
-        if not waiting:
-            return
-
-        def done(status: AppendStatus) -> None:
-            for asked_one, result in waiting:
-                self._answer_one(connection, asked_one, result._replace(status=status))
-
-        self.flush_wait.add(end_offset, done)
 
     def _append_batch(
         self, connection: Connection, request: Command, prepared: PreparedSend
@@ -174,18 +168,7 @@ class SendProcessor(Processor):
         if results[0].status is _PUT_OK:
             size = sum(result.size for result in results)
             self._context.statistics.on_put(append.topic, inner_count or len(results), size)
-
-        def done(status: AppendStatus) -> None:
-            synced = [result._replace(status=status) for result in results]
-            self._answer(connection, request, self._command(request, prepared, synced))
-
-        if self._sync:
-            self.flush_wait.sync_soon()
-        status, last = results[0].status, results[-1]
-        if status is _PUT_OK and self._sync and _waits(append.properties):
-            self.flush_wait.add(last.log_offset + last.size, done)
-        else:
-            done(status)
+        self._answer(connection, [(request, prepared, results)])
 
     def _count(self, appends: Sequence[AppendRequest], results: Sequence[AppendResult]) -> None:
         """Add what was stored to the statistics, one call for neighbours of one topic."""
@@ -201,10 +184,6 @@ class SendProcessor(Processor):
             size += result[2]
         if count:
             self._context.statistics.on_put(topic, count, size)
-
-    def _answer(self, connection: Connection, request: Command, answer: Command) -> None:
-        if not request.flag & ONEWAY_FLAG:
-            connection.send(answer)
 
 
 def _waits(properties: bytes) -> bool:
