@@ -36,7 +36,7 @@ _SWEEP_PAUSE_S: Final = 0.005
 """Requests that were not answered are looked for no more often than this."""
 
 
-class ConnectionHandler(Protocol):
+class ConnectionHandler:
     """What happens on connections. Called in the loop's thread; must not block.
 
     A subclass does nothing with what it does not define.

@@ -21,15 +21,15 @@ class GroupsAdminProcessor(Processor):
 
     @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def _put(self, connection: Connection, request: Command) -> Command:
-        self._store([GroupConfig.decode(request.body)])
+        self._put_checked([GroupConfig.decode(request.body)])
         return request.answer()
 
     @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     def _put_many(self, connection: Connection, request: Command) -> Command:
-        self._store(GroupConfigList.decode(request.body).group_config_list)
+        self._put_checked(GroupConfigList.decode(request.body).group_config_list)
         return request.answer()
 
-    def _store(self, configs: Sequence[GroupConfig]) -> None:
+    def _put_checked(self, configs: Sequence[GroupConfig]) -> None:
         for config in configs:
             for change in config.attributes:
                 # Groups have no attributes yet; RocketMQ says so in these words.

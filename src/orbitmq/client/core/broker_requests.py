@@ -10,7 +10,7 @@ from orbitmq.client.core.roles import ConsumerRole
 from orbitmq.errors import FieldError, FormatError
 from orbitmq.format.compression import decompress
 from orbitmq.format.properties import decode_properties
-from orbitmq.net.connection import Connection
+from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.wire.bodies.stats import ConsumerStatus, ResetOffsets
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -30,7 +30,7 @@ PRODUCER_GROUP: Final = "PGROUP"
 """The property that says which producers know what became of a half message."""
 
 
-class BrokerRequests:
+class BrokerRequests(ConnectionHandler):
     """The handler of a client's connections. Belongs to its loop's thread."""
 
     def __init__(self, core: "ClientCore") -> None:
