@@ -16,8 +16,9 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.delivery.long_poll import LongPoll
 from orbitmq.broker.delivery.schedule import Schedule
+from orbitmq.broker.processors.processor import Processor
 from orbitmq.broker.registration import Registration
-from orbitmq.broker.router import BrokerHandler, Processor, Router
+from orbitmq.broker.router import BrokerHandler, Router
 from orbitmq.broker.statistics import BrokerStatistics
 from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
 from orbitmq.broker.tables.consumers import ConsumerTable
@@ -31,15 +32,8 @@ from orbitmq.store.store import MessageStore
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.units import KiB
 from orbitmq.wire.codes import VERSION
-from orbitmq.wire.command import (
-    ONEWAY_FLAG,
-    Command,
-    Encoding,
-    Opaques,
-    encode_command,
-    encode_prefix,
-)
-from orbitmq.wire.frame import FrameDecoder
+from orbitmq.wire.command import ONEWAY_FLAG, Command, Encoding, Opaques
+from orbitmq.wire.frame import FrameDecoder, encode_command, encode_prefix
 
 ADDRESS = "127.0.0.1:10911"
 STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)

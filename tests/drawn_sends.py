@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from message_replay import send_command
 from orbitmq.format.client_batch import ClientMessage, encode_client_batch
-from orbitmq.wire.command import Command, Encoding, encode_command
+from orbitmq.wire.command import Command, Encoding
+from orbitmq.wire.frame import encode_command
 from orbitmq.wire.headers.send import LETTERS
 
 NAMES = {letter: name for name, letter in LETTERS.items()}

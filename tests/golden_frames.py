@@ -7,9 +7,22 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
-from orbitmq.wire.command import Command, decode_command
+from orbitmq.errors import RemoteProtocolError
+from orbitmq.wire.command import Command
+from orbitmq.wire.frame import FrameDecoder
 
 WIRE = Path(__file__).parent / "golden" / "wire"
+
+
+def decode_command(raw: bytes) -> Command:
+    """Return the command that a connection reads from a whole frame. RemoteProtocolError: it reads none."""
+    decoder = FrameDecoder()
+    commands = decoder.receive(raw)
+    if decoder.error is not None:
+        raise decoder.error
+    if len(commands) != 1 or decoder.waiting_bytes:
+        raise RemoteProtocolError(f"{len(commands)} frames and {decoder.waiting_bytes} bytes")
+    return commands[0]
 
 
 @dataclass

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -118,28 +118,107 @@ def change_notices(
     return notices
 
 
-def field_values(
-    settings: Mapping[str, str], keys: Mapping[str, tuple[str, Callable[[str], Any]]]
-) -> dict[str, Any]:
-    """Return field -> value of the settings in `keys`: key -> (field, how its text becomes a value).
+class Key(NamedTuple):
+    """What a setting does: the field of a config that it sets, and how its text becomes a value and back."""
 
-    ConfigError: a text cannot be understood.
+    field: str
+    read: Callable[[str], Any]
+    show: Callable[[Any], str]
+    unit: int  # so many of the field's units are one of the setting's
+    least: int | None
+    live: bool  # a running server follows its changes
+
+
+def key(
+    name: str,
+    default: Any = None,
+    *,
+    factory: Callable[[], Any] | None = None,
+    read: Callable[[str], Any] | None = None,
+    show: Callable[[Any], str] | None = None,
+    unit: int = 1,
+    least: int | None = None,
+    live: bool = False,
+) -> Any:
+    """Return the field of a config class that the setting `name` sets.
+
+    Without `read` and `show` its type decides. One `unit` of the setting is so many of the field; no
+    value may be below `least`; a running server follows the changes of one that is `live`.
     """
-    values = {}
-    for key, text in settings.items():
-        if key not in keys:
+    metadata = {"key": (name, read, show, unit, least, live)}
+    if factory is not None:
+        return field(default_factory=factory, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def keys_of(config: type[Any], readers: Mapping[Any, Callable[[str], Any]]) -> dict[str, Key]:
+    """Return the settings of a config class in the order of its fields; `readers` are by type."""
+    found = {}
+    for item in fields(config):
+        if "key" not in item.metadata:
             continue
-        name, convert = keys[key]
-        try:
-            values[name] = convert(text.strip())
-        except ValueError as cause:
-            raise ConfigError(key, text, f"cannot be understood ({cause})") from cause
+        name, read, show, unit, least, live = item.metadata["key"]
+        assert name not in found, f"two fields for {name}"
+        read = read or readers.get(item.type, item.type)
+        found[name] = Key(item.name, read, show or value_text, unit, least, live)
+    return found
+
+
+def field_values(
+    settings: Mapping[str, str],
+    keys: Mapping[str, Key],
+    rule: str = "cannot be understood ({})",
+) -> dict[str, Any]:
+    """Return field -> value of the settings in `keys`. ConfigError: a text cannot be understood."""
+    values = {}
+    for name, text in settings.items():
+        if name in keys:
+            one = keys[name]
+            try:
+                value = one.read(text.strip())
+            except ValueError as cause:
+                raise ConfigError(name, text, rule.format(cause)) from cause
+            values[one.field] = value if one.unit == 1 else value * one.unit
     return values
+
+
+def field_texts(config: object, keys: Mapping[str, Key]) -> dict[str, str]:
+    """Return the settings of a config as texts."""
+    values = ((name, one, getattr(config, one.field)) for name, one in keys.items())
+    return {name: one.show(v if one.unit == 1 else v // one.unit) for name, one, v in values}
+
+
+def require_least(config: object, keys: Mapping[str, Key]) -> None:
+    """ConfigError: a value is below the least that its setting allows."""
+    for name, one in keys.items():
+        if one.least is not None:
+            value = getattr(config, one.field)
+            require(name, value, value >= one.least, f"must be at least {one.least}")
 
 
 def java_boolean(text: str) -> bool:
     """Return what Java reads: everything that is not "true" is false."""
     return text.lower() == "true"
+
+
+def strict_boolean(text: str) -> bool:
+    """Return what a text says that is "true" or "false"."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def whole_number(text: str) -> int:
+    """Return the number in a text; the error says what it must be."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+
+
+JAVA_READERS: Final = {bool: java_boolean}
+STRICT_READERS: Final = {bool: strict_boolean, int: whole_number}
+"""How texts become values, by the type of the value; other types are called with the text."""
 
 
 def value_text(value: object) -> str:

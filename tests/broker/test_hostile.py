@@ -14,7 +14,8 @@ from orbitmq.broker.config import PLAIN_RECORDS
 from orbitmq.net.channels import Channels, parse_address
 from orbitmq.units import MiB
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command, encode_command
+from orbitmq.wire.command import Command
+from orbitmq.wire.frame import encode_command
 from up_process import Up, up_process
 
 FRAMES = 200_000

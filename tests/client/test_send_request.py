@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from golden_frames import frames
+from golden_frames import decode_command, frames
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.message import Message
 from orbitmq.client.producer.send_request import RequestMaker, split_batch
@@ -17,7 +17,8 @@ from orbitmq.format.compression import Compression
 from orbitmq.format.properties import decode_properties
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
-from orbitmq.wire.command import Command, decode_command, encode_command
+from orbitmq.wire.command import Command
+from orbitmq.wire.frame import encode_command
 from orbitmq.wire.headers.send import SendHeader
 
 QUEUE = MessageQueue("T", "broker-a", 3)

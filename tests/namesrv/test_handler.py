@@ -5,20 +5,24 @@ import zlib
 import pytest
 
 from namesrv_world import FakeConnection, NamesrvWorld, registration, told
-from orbitmq.namesrv._registrations import body_crc32
 from orbitmq.wire.bodies.compressed_registration import encode_compressed
 from orbitmq.wire.bodies.lists import KvTable, TopicList
 from orbitmq.wire.bodies.route import ClusterInfo, QueueData, TopicRoute
 from orbitmq.wire.bodies.topic_config import DataVersion
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, Encoding
-from orbitmq.wire.headers.kv import DeleteKv, GetKv, GetKvList, PutKv
-from orbitmq.wire.headers.registration import BrokerHeartbeat, QueryDataVersion, UnregisterBroker
+from orbitmq.wire.headers.admin import TopicHeader
+from orbitmq.wire.headers.kv import GetKv, GetKvList, PutKv
+from orbitmq.wire.headers.registration import (
+    BrokerHeartbeat,
+    QueryDataVersion,
+    UnregisterBroker,
+    body_crc32,
+)
 from orbitmq.wire.headers.route import (
     ChangeWritePerm,
     DeleteTopicInNamesrv,
     GetRoute,
-    RegisterTopic,
 )
 
 
@@ -227,9 +231,9 @@ def test_a_topic_is_added_by_hand(world):
     queue = QueueData(broker_name="broker-a", read_queue_nums=2, write_queue_nums=2, perm=6)
     body = TopicRoute(queue_datas=[queue]).encode()
 
-    assert world.ask(217, RegisterTopic(topic="New"), body).code == 0
+    assert world.ask(217, TopicHeader(topic="New"), body).code == 0
     assert world.ask(105, GetRoute(topic="New")).code == 0
-    assert world.ask(217, RegisterTopic(topic="Other")).code == 0
+    assert world.ask(217, TopicHeader(topic="Other")).code == 0
 
 
 def test_lists_can_be_switched_off():
@@ -261,8 +265,8 @@ def test_the_key_value_config(world):
     assert world.ask(101, GetKv(namespace="n", key="k")).fields == {"value": "v"}
     assert world.ask(219, GetKvList(namespace="n")).body == b'{"table":{"k":"v"}}'
 
-    assert world.ask(102, DeleteKv(namespace="n", key="k")).code == 0
-    assert world.ask(102, DeleteKv(namespace="other", key="k")).code == 0
+    assert world.ask(102, GetKv(namespace="n", key="k")).code == 0
+    assert world.ask(102, GetKv(namespace="other", key="k")).code == 0
     assert world.ask(101, GetKv(namespace="n", key="k")).code == ResponseCode.QUERY_NOT_FOUND
     assert world.saved[0] == {"n": {"k": "v"}}
     assert world.saved[-1] == {"n": {}}

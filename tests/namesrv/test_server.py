@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from async_run import run_async
+from golden_frames import decode_command
 from namesrv_world import registration, told
 from orbitmq.errors import UnreachableError
 from orbitmq.namesrv.config import NamesrvConfig
@@ -14,7 +15,8 @@ from orbitmq.namesrv.server import NameServer
 from orbitmq.net.channels import Channels
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.route import ClusterInfo, TopicRoute
-from orbitmq.wire.command import Command, Encoding, decode_command, encode_command
+from orbitmq.wire.command import Command, Encoding
+from orbitmq.wire.frame import encode_command
 from orbitmq.wire.headers.kv import GetKv, PutKv
 from orbitmq.wire.headers.route import GetRoute
 

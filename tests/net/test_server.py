@@ -18,7 +18,8 @@ from orbitmq.net.config import NetConfig
 from orbitmq.net.connection import Connection
 from orbitmq.net.server import Server
 from orbitmq.units import KiB, MiB
-from orbitmq.wire.command import Command, Encoding, encode_command
+from orbitmq.wire.command import Command, Encoding
+from orbitmq.wire.frame import encode_command
 
 
 class Echo(SilentHandler):

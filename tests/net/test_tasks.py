@@ -26,7 +26,7 @@ def test_jobs_run_again_and_again_until_they_are_stopped(caplog: pytest.LogCaptu
     async def main() -> None:
         jobs = PeriodicJobs()
         jobs.add("plain", 1, count)
-        jobs.add("async", lambda: 1, wait, first_ms=0)
+        jobs.add("async", lambda: 1, wait)
         jobs.add("broken", 1, fail)
         await until(lambda: min(runs.values()) >= 3)
 

@@ -21,8 +21,8 @@ from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import HOST_V4, make_request
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.units import GiB, MiB
-from orbitmq.wire.command import encode_command
 from orbitmq.wire.fast import kernels as send_kernels
+from orbitmq.wire.frame import encode_command
 
 SECONDS_MAX = 60
 

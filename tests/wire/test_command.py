@@ -2,16 +2,11 @@
 
 import pytest
 
+from golden_frames import decode_command
 from orbitmq.errors import RemoteProtocolError
 from orbitmq.wire.codes import VERSION
-from orbitmq.wire.command import (
-    Command,
-    Encoding,
-    Opaques,
-    decode_command,
-    encode_command,
-    encode_prefix,
-)
+from orbitmq.wire.command import Command, Encoding, Opaques
+from orbitmq.wire.frame import encode_command, encode_prefix
 
 
 def test_the_json_vector_of_the_protocol():

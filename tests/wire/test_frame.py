@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.wire.command import Command, Encoding, encode_command
-from orbitmq.wire.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, FrameDecoder
+from orbitmq.wire.command import Command, Encoding
+from orbitmq.wire.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, FrameDecoder, encode_command
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 INTS = st.integers(-(2**31), 2**31 - 1)

@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from golden_frames import good_frames, names
+from golden_frames import decode_command, good_frames, names
 from mutations import mutated
 from orbitmq.errors import FieldError
 from orbitmq.wire.bodies import dialect
-from orbitmq.wire.command import Encoding, decode_command, encode_command
-from orbitmq.wire.frame import FrameDecoder
+from orbitmq.wire.command import Encoding
+from orbitmq.wire.frame import FrameDecoder, encode_command
 from wire_registry import ANSWER_BODIES, REQUEST_BODIES, REQUEST_HEADERS
 
 pytestmark = pytest.mark.fuzz

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from golden_frames import Frame, frames, good_frames, names
+from golden_frames import Frame, decode_command, frames, good_frames, names
 from orbitmq.errors import RemoteProtocolError
-from orbitmq.wire.command import Command, Encoding, decode_command, encode_command
-from orbitmq.wire.frame import FrameDecoder
+from orbitmq.wire.command import Command, Encoding
+from orbitmq.wire.frame import FrameDecoder, encode_command
 from orbitmq.wire.header_binary import FIXED
 
 JAVA_FOLDERS = ("java-json/", "java-binary/", "broker/")

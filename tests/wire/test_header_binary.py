@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orbitmq.errors import RemoteProtocolError
 from orbitmq.wire.codes import Language, RequestCode
-from orbitmq.wire.header import Command
+from orbitmq.wire.command import Command
 from orbitmq.wire.header_binary import FIXED, decode_header, encode_header
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)

@@ -3,7 +3,7 @@
 import pytest
 
 from orbitmq.errors import RemoteProtocolError
-from orbitmq.wire.header import Command
+from orbitmq.wire.command import Command
 from orbitmq.wire.header_json import decode_header, encode_header
 
 

@@ -5,7 +5,6 @@ broker twice should hear of it before a long recovery, not after.
 """
 
 import socket
-from types import TracebackType
 from typing import Final, Self
 
 from orbitmq.broker.config import FAST_PORT_GAP
@@ -54,10 +53,5 @@ class Ports:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

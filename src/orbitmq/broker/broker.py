@@ -7,7 +7,6 @@ are sent elsewhere first, what is on its way is answered, then state and store a
 import asyncio
 import dataclasses
 import logging
-from types import TracebackType
 from typing import Final, Self
 
 from orbitmq.broker._ports import Ports
@@ -20,7 +19,7 @@ from orbitmq.broker.processors.connections import ConnectionsProcessor
 from orbitmq.broker.processors.groups_admin import GroupsAdminProcessor
 from orbitmq.broker.processors.offsets import OffsetsProcessor
 from orbitmq.broker.processors.progress import ProgressProcessor
-from orbitmq.broker.processors.pull import CATCH_UP_BYTES, PullProcessor
+from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.broker.processors.query import QueryProcessor
 from orbitmq.broker.processors.reset import ResetProcessor
 from orbitmq.broker.processors.runtime import RuntimeProcessor
@@ -45,22 +44,6 @@ from orbitmq.units import SECOND_MS
 from orbitmq.wire.codes import RequestCode
 
 logger = logging.getLogger(__name__)
-
-SHOWN_BY_DISPATCH: Final = frozenset(
-    (
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.QUERY_CONSUME_QUEUE,
-        RequestCode.QUERY_CONSUME_TIME_SPAN,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_MAX_OFFSET,
-        RequestCode.GET_TOPIC_STATS_INFO,
-        RequestCode.GET_CONSUME_STATS,
-        RequestCode.GET_BROKER_CONSUME_STATS,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-    )
-)
-"""Requests about queues and index: what was acknowledged before is dispatched first, unless it is much."""
 
 LAST_WORDS: Final = frozenset(
     (
@@ -105,12 +88,7 @@ class Broker:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # Opening
@@ -178,7 +156,7 @@ class Broker:
         context.on_close += [context.producers.on_close, context.consumers.on_close]
         context.consumers.notify_enabled = self._wants_notice
         topics.on_change.append(lambda topic, config: state.changed())
-        groups.on_change.append(state.changed)
+        groups.on_change.append(lambda group, config: state.changed())
         context.registration.saved = state.when_saved
         if topics.changes:
             state.changed()
@@ -207,7 +185,6 @@ class Broker:
                 ResetProcessor(context),
             )
         )
-        router.before(SHOWN_BY_DISPATCH, lambda: context.store.catch_up(CATCH_UP_BYTES))
         handler = BrokerHandler(router, self._sends, context.on_close)
         for port in (ports.port, ports.fast_port):
             server = Server(handler, self.config.net)

@@ -2,15 +2,24 @@
 
 import ipaddress
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from orbitmq.errors import ConfigError
 from orbitmq.message import Host
-from orbitmq.net.config import NetConfig, net_properties, net_values
-from orbitmq.settings import field_values, java_boolean, load_settings, require, value_text
+from orbitmq.net.config import NET_KEYS, NetConfig
+from orbitmq.settings import (
+    JAVA_READERS,
+    field_texts,
+    field_values,
+    key,
+    keys_of,
+    load_settings,
+    require,
+    require_least,
+)
 from orbitmq.store.config import StoreConfig
 from orbitmq.units import SECOND_MS
 
@@ -35,6 +44,10 @@ def local_address() -> str:
             return "127.0.0.1"
 
 
+def _addresses(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
+
+
 @dataclass(slots=True, kw_only=True)
 class BrokerConfig:
     """Everything that a broker is configured with. `apply` changes it while the broker runs."""
@@ -43,50 +56,52 @@ class BrokerConfig:
     net: NetConfig = field(default_factory=NetConfig)
 
     # Who and where.
-    name: str = field(default_factory=socket.gethostname)  # brokerName
-    cluster: str = "DefaultCluster"  # brokerClusterName
-    broker_id: int = 0  # brokerId; 0: the primary
-    host: str = field(default_factory=local_address)  # brokerIP1
-    bind_host: str = "0.0.0.0"  # bindAddress
-    port: int = DEFAULT_PORT  # listenPort; 0: a free one
-    namesrv: tuple[str, ...] = ()  # namesrvAddr
-    region: str = "DefaultRegion"  # regionId
-    permission: int = 6  # brokerPermission
+    name: str = key("brokerName", factory=socket.gethostname)
+    cluster: str = key("brokerClusterName", "DefaultCluster")
+    broker_id: int = key("brokerId", 0)  # 0: the primary
+    host: str = key("brokerIP1", factory=local_address)
+    bind_host: str = key("bindAddress", "0.0.0.0")
+    port: int = key("listenPort", DEFAULT_PORT)  # 0: a free one
+    namesrv: tuple[str, ...] = key("namesrvAddr", (), read=_addresses, show=";".join, live=True)
+    region: str = key("regionId", "DefaultRegion", live=True)
+    permission: int = key("brokerPermission", 6, live=True)
 
     # Topics and groups.
-    auto_create_topic: bool = True  # autoCreateTopicEnable
-    auto_create_group: bool = True  # autoCreateSubscriptionGroup
-    default_topic_queues: int = 8  # defaultTopicQueueNums
-    cluster_topic: bool = True  # clusterTopicEnable
-    broker_topic: bool = True  # brokerTopicEnable
-    trace_topic: bool = False  # traceTopicEnable
-    trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"  # msgTraceTopicName
-    trace_on: bool = True  # traceOn
-    revive_queues: int = 8  # reviveQueueNum
-    timer_wheel: bool = True  # timerWheelEnable
+    auto_create_topic: bool = key("autoCreateTopicEnable", True, live=True)
+    auto_create_group: bool = key("autoCreateSubscriptionGroup", True, live=True)
+    default_topic_queues: int = key("defaultTopicQueueNums", 8, least=1)
+    cluster_topic: bool = key("clusterTopicEnable", True)
+    broker_topic: bool = key("brokerTopicEnable", True)
+    trace_topic: bool = key("traceTopicEnable", False, live=True)
+    trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
+    trace_on: bool = key("traceOn", True, live=True)
+    revive_queues: int = key("reviveQueueNum", 8, least=1)
+    timer_wheel: bool = key("timerWheelEnable", True)
 
     # Requests.
-    long_polling: bool = True  # longPollingEnable
-    short_polling_ms: int = 1 * SECOND_MS  # shortPollingTimeMills
-    accept_sends_from_ms: int = 0  # startAcceptSendRequestTimeStamp
-    reject_pull_consumers: bool = False  # rejectPullConsumerEnable
-    server_side_reset: bool = True  # useServerSideResetOffset
+    long_polling: bool = key("longPollingEnable", True, live=True)
+    short_polling_ms: int = key("shortPollingTimeMills", 1 * SECOND_MS, least=0, live=True)
+    accept_sends_from_ms: int = key("startAcceptSendRequestTimeStamp", 0, least=0, live=True)
+    reject_pull_consumers: bool = key("rejectPullConsumerEnable", False, live=True)
+    server_side_reset: bool = key("useServerSideResetOffset", True, live=True)
     zero_if_in_memory: bool = True  # ours: a new group reads a young topic from its beginning
 
     # Clients.
-    notify_consumers: bool = True  # notifyConsumerIdsChangedEnable
-    client_expiry_ms: int = 120 * SECOND_MS  # channelExpiredTimeout
+    notify_consumers: bool = key("notifyConsumerIdsChangedEnable", True, live=True)
+    client_expiry_ms: int = key("channelExpiredTimeout", 120 * SECOND_MS, least=1, live=True)
     client_scan_ms: int = 10 * SECOND_MS  # fixed in RocketMQ
     lock_expiry_ms: int = 60 * SECOND_MS  # fixed in RocketMQ
 
     # State and registration.
-    offset_save_ms: int = 5 * SECOND_MS  # flushConsumerOffsetInterval
-    register_ms: int = 30 * SECOND_MS  # registerNameServerPeriod
-    register_timeout_ms: int = 24 * SECOND_MS  # registerBrokerTimeoutMills
-    force_register: bool = True  # forceRegister; false: only what a name server does not know
-    compressed_register: bool = False  # compressedRegister
-    graceful_stop: bool = False  # enableShutdownGracefully: a stop sends clients away first
-    graceful_stop_seconds: int = 30  # shutdownWaitTimeSeconds: and waits so long for them to leave
+    offset_save_ms: int = key("flushConsumerOffsetInterval", 5 * SECOND_MS, least=1, live=True)
+    register_ms: int = key("registerNameServerPeriod", 30 * SECOND_MS, live=True)
+    register_timeout_ms: int = key("registerBrokerTimeoutMills", 24 * SECOND_MS, least=1, live=True)
+    # False: only what a name server does not know.
+    force_register: bool = key("forceRegister", True, live=True)
+    compressed_register: bool = key("compressedRegister", False, live=True)
+    # A stop sends clients away first, and waits so long for them to leave.
+    graceful_stop: bool = key("enableShutdownGracefully", False, live=True)
+    graceful_stop_seconds: int = key("shutdownWaitTimeSeconds", 30, least=0, live=True)
     stop_grace_ms: int = 3 * SECOND_MS  # ours: how long a stop waits for answers to leave
 
     given: dict[str, str] = field(default_factory=dict)
@@ -103,9 +118,7 @@ class BrokerConfig:
         ports_fit = self.port == 0 or FAST_PORT_GAP < self.port <= 65535
         require("listenPort", self.port, ports_fit, "must be 0 (any) or from 3 to 65535")
         require("brokerPermission", self.permission, 0 <= self.permission <= 7, "must be 0 to 7")
-        for key, least in _LEAST.items():
-            value = getattr(self, _KEYS[key][0])
-            require(key, value, value >= least, f"must be at least {least}")
+        require_least(self, _KEYS)
         try:
             ipaddress.ip_address(self.host)
         except ValueError as cause:
@@ -117,7 +130,7 @@ class BrokerConfig:
         """Return the config that these broker.conf keys make. ConfigError: a value cannot work."""
         values = field_values(settings, _KEYS)
         store = StoreConfig.from_settings(_root(settings), settings, plain_records=PLAIN_RECORDS)
-        net = NetConfig(**net_values(settings))
+        net = NetConfig.from_settings(settings)
         return cls(**{**values, "store": store, "net": net, "given": dict(settings), **overrides})
 
     @classmethod
@@ -150,8 +163,8 @@ class BrokerConfig:
 
     def properties(self) -> dict[str, str]:
         """Return all settings as RocketMQ's keys and texts: what is in effect, and what else was given."""
-        own = {key: _text(getattr(self, name)) for key, (name, _) in _KEYS.items()}
-        return {**self.given, **self.store.properties(), **own, **net_properties(self.net)}
+        own, net = field_texts(self, _KEYS), field_texts(self.net, NET_KEYS)
+        return {**self.given, **self.store.properties(), **own, **net}
 
     def store_host(self, port: int) -> Host:
         """Return the address that records carry when clients are served on this port."""
@@ -174,62 +187,7 @@ def _kept_file(root: Path) -> Path:
     return root / "config" / KEPT_FILE
 
 
-def _addresses(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
-
-
-def _text(value: object) -> str:
-    return ";".join(value) if isinstance(value, tuple) else value_text(value)
-
-
-_KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    "brokerName": ("name", str),
-    "brokerClusterName": ("cluster", str),
-    "brokerId": ("broker_id", int),
-    "brokerIP1": ("host", str),
-    "bindAddress": ("bind_host", str),
-    "listenPort": ("port", int),
-    "namesrvAddr": ("namesrv", _addresses),
-    "regionId": ("region", str),
-    "brokerPermission": ("permission", int),
-    "autoCreateTopicEnable": ("auto_create_topic", java_boolean),
-    "autoCreateSubscriptionGroup": ("auto_create_group", java_boolean),
-    "defaultTopicQueueNums": ("default_topic_queues", int),
-    "clusterTopicEnable": ("cluster_topic", java_boolean),
-    "brokerTopicEnable": ("broker_topic", java_boolean),
-    "traceTopicEnable": ("trace_topic", java_boolean),
-    "msgTraceTopicName": ("trace_topic_name", str),
-    "traceOn": ("trace_on", java_boolean),
-    "reviveQueueNum": ("revive_queues", int),
-    "timerWheelEnable": ("timer_wheel", java_boolean),
-    "longPollingEnable": ("long_polling", java_boolean),
-    "shortPollingTimeMills": ("short_polling_ms", int),
-    "startAcceptSendRequestTimeStamp": ("accept_sends_from_ms", int),
-    "rejectPullConsumerEnable": ("reject_pull_consumers", java_boolean),
-    "useServerSideResetOffset": ("server_side_reset", java_boolean),
-    "notifyConsumerIdsChangedEnable": ("notify_consumers", java_boolean),
-    "channelExpiredTimeout": ("client_expiry_ms", int),
-    "flushConsumerOffsetInterval": ("offset_save_ms", int),
-    "registerNameServerPeriod": ("register_ms", int),
-    "registerBrokerTimeoutMills": ("register_timeout_ms", int),
-    "forceRegister": ("force_register", java_boolean),
-    "compressedRegister": ("compressed_register", java_boolean),
-    "enableShutdownGracefully": ("graceful_stop", java_boolean),
-    "shutdownWaitTimeSeconds": ("graceful_stop_seconds", int),
-}
-"""broker.conf key -> (field, how its text becomes a value)."""
-
-_LEAST: Final = {
-    "defaultTopicQueueNums": 1,
-    "reviveQueueNum": 1,
-    "shortPollingTimeMills": 0,
-    "startAcceptSendRequestTimeStamp": 0,
-    "channelExpiredTimeout": 1,
-    "flushConsumerOffsetInterval": 1,
-    "registerBrokerTimeoutMills": 1,
-    "shutdownWaitTimeSeconds": 0,
-}
-"""What no value may be below."""
-
+_KEYS: Final = keys_of(BrokerConfig, JAVA_READERS)
 KEYS: Final = frozenset(_KEYS)
 """What has an effect on a broker, besides its store and its network."""
+LIVE_KEYS: Final = frozenset(name for name, one in _KEYS.items() if one.live)

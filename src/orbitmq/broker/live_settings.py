@@ -28,32 +28,7 @@ from orbitmq.wire.codes import ResponseCode
 BROKER_KEYS: Final = STORE_KEYS | OTHER_KEYS | OWN_KEYS
 """Keys of a broker; a name server has settings of its own."""
 
-LIVE_KEYS: Final = store_config.LIVE_KEYS | frozenset(
-    (
-        "autoCreateSubscriptionGroup",
-        "autoCreateTopicEnable",
-        "brokerPermission",
-        "channelExpiredTimeout",
-        "compressedRegister",
-        "enableShutdownGracefully",
-        "flushConsumerOffsetInterval",
-        "forceRegister",
-        "longPollingEnable",
-        "namesrvAddr",
-        "notifyConsumerIdsChangedEnable",
-        "regionId",
-        "registerBrokerTimeoutMills",
-        "registerNameServerPeriod",
-        "rejectPullConsumerEnable",
-        "shortPollingTimeMills",
-        "shutdownWaitTimeSeconds",
-        "slaveReadEnable",
-        "startAcceptSendRequestTimeStamp",
-        "traceOn",
-        "traceTopicEnable",
-        "useServerSideResetOffset",
-    )
-)
+LIVE_KEYS: Final = store_config.LIVE_KEYS | broker_config.LIVE_KEYS | {"slaveReadEnable"}
 """Settings that a running broker follows as soon as they are changed."""
 
 FIXED_KEYS: Final = (

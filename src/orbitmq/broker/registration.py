@@ -9,9 +9,8 @@ believe that there are no others.
 
 import asyncio
 import logging
-import zlib
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -33,6 +32,7 @@ from orbitmq.wire.headers.registration import (
     QueryDataVersionAnswer,
     RegisterBroker,
     UnregisterBroker,
+    body_crc32,
 )
 
 logger = logging.getLogger(__name__)
@@ -212,12 +212,7 @@ class Registration:
 
     async def _is_news(self, server: _Server) -> bool:
         """Ask a name server whether it knows less than the newest; the question keeps us alive there."""
-        header = QueryDataVersion(
-            broker_name=self._config.name,
-            broker_addr=self._address,
-            cluster_name=self._config.cluster,
-            broker_id=self._config.broker_id,
-        )
+        header = QueryDataVersion(**self._identity())
         body = self._topics.version.encode()
         command = Command(RequestCode.QUERY_DATA_VERSION, header.write(), body)
         try:
@@ -242,27 +237,32 @@ class Registration:
         return answer
 
     def _command(self, topics: Iterable[TopicConfig]) -> Command:
-        config = self._config
         table = TopicTableBody(
             data_version=self._topics.version,
             topic_config_table={topic.topic_name: self._permitted(topic) for topic in topics},
             mapping_data_version=DataVersion(timestamp=self._topics.version.timestamp),
         )
         table_body = RegistrationBody(topic_config_serialize_wrapper=table)
-        compressed = config.compressed_register
+        compressed = self._config.compressed_register
         body = encode_compressed(table_body) if compressed else table_body.encode()
         host, _, port = self._address.rpartition(":")
         header = RegisterBroker(
-            broker_name=config.name,
-            broker_addr=self._address,
-            cluster_name=config.cluster,
+            **self._identity(),
             ha_server_addr=f"{host}:{int(port) + 1}",
-            broker_id=config.broker_id,
             enable_acting_master=False,
             compressed=compressed,  # RocketMQ 5.3.3 says false, and no name server understands it
-            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+            body_crc32=body_crc32(body),
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
+
+    def _identity(self) -> dict[str, Any]:
+        """Return who this broker is, as all of its headers say."""
+        return {
+            "broker_name": self._config.name,
+            "broker_addr": self._address,
+            "cluster_name": self._config.cluster,
+            "broker_id": self._config.broker_id,
+        }
 
     def _permitted(self, topic: TopicConfig) -> TopicConfig:
         """Return the topic as clients may use it: never more than the broker itself permits."""
@@ -271,12 +271,7 @@ class Registration:
         return msgspec.structs.replace(topic, perm=topic.perm & self._config.permission)
 
     async def _unregister(self, address: str) -> None:
-        header = UnregisterBroker(
-            broker_name=self._config.name,
-            broker_addr=self._address,
-            cluster_name=self._config.cluster,
-            broker_id=self._config.broker_id,
-        )
+        header = UnregisterBroker(**self._identity())
         command = Command(RequestCode.UNREGISTER_BROKER, header.write())
         try:
             await self._channels.request(address, command, UNREGISTER_WAIT_MS)

@@ -1,81 +1,46 @@
 """Router: from request codes to the processors that answer them, and from what goes wrong to an answer."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
 
-from orbitmq.broker.refusal import Refusal
-from orbitmq.errors import FieldError
+from orbitmq.broker.processors.processor import Processor, RequestHandler, failure_answer
+from orbitmq.broker.processors.send import SendProcessor
+from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
-
 logger = logging.getLogger(__name__)
-
-RequestHandler = Callable[["Connection", Command], Command | None]
-"""Answers one request; None: it is answered later, or not at all."""
 
 SEND_CODES: Final = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 )
 
-_LATER: Final[Mapping[int, str]] = {
-    RequestCode.END_TRANSACTION: "transactions",
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions",
-    RequestCode.SEND_REPLY_MESSAGE: "request-reply",
-    RequestCode.SEND_REPLY_MESSAGE_V2: "request-reply",
-    RequestCode.RECALL_MESSAGE: "recall of timer messages",
-    RequestCode.GET_TIMER_CHECK_POINT: "timer messages",
-    RequestCode.GET_TIMER_METRICS: "timer messages",
-    RequestCode.LITE_PULL_MESSAGE: "pulls of light queues",
-    RequestCode.QUERY_ASSIGNMENT: "assignment by the broker",
-    RequestCode.SET_MESSAGE_REQUEST_MODE: "assignment by the broker",
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: "assignment by the broker",
-    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "static topics",
-    RequestCode.EXCHANGE_BROKER_HA_INFO: "replication",
-    RequestCode.GET_BROKER_HA_STATUS: "replication",
-    RequestCode.RESET_MASTER_FLUSH_OFFSET: "replication",
-    RequestCode.GET_BROKER_EPOCH_CACHE: "replication",
-    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: "replication",
-    RequestCode.AUTH_CREATE_USER: "access control",
-    RequestCode.AUTH_UPDATE_USER: "access control",
-    RequestCode.AUTH_DELETE_USER: "access control",
-    RequestCode.AUTH_GET_USER: "access control",
-    RequestCode.AUTH_LIST_USER: "access control",
-    RequestCode.AUTH_CREATE_ACL: "access control",
-    RequestCode.AUTH_UPDATE_ACL: "access control",
-    RequestCode.AUTH_DELETE_ACL: "access control",
-    RequestCode.AUTH_GET_ACL: "access control",
-    RequestCode.AUTH_LIST_ACL: "access control",
-    RequestCode.POP_MESSAGE: "pop consumption",
-    RequestCode.ACK_MESSAGE: "pop consumption",
-    RequestCode.PEEK_MESSAGE: "pop consumption",
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "pop consumption",
-    RequestCode.NOTIFICATION: "pop consumption",
-    RequestCode.POLLING_INFO: "pop consumption",
-    RequestCode.POP_ROLLBACK: "pop consumption",
-    RequestCode.BATCH_ACK_MESSAGE: "pop consumption",
+_LATER: Final[Mapping[str, Collection[int]]] = {
+    "transactions": (RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE),
+    "request-reply": (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+    "recall of timer messages": (RequestCode.RECALL_MESSAGE,),
+    "timer messages": (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS),
+    "assignment by the broker": (
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    ),
+    "static topics": (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
+    "replication": (
+        RequestCode.EXCHANGE_BROKER_HA_INFO,
+        RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.RESET_MASTER_FLUSH_OFFSET,
+        RequestCode.GET_BROKER_EPOCH_CACHE,
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+    ),
+    "access control": range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1),
+    "pop consumption": (
+        *range(RequestCode.POP_MESSAGE, RequestCode.POP_ROLLBACK + 1),
+        RequestCode.BATCH_ACK_MESSAGE,
+    ),
 }
-"""Codes that RocketMQ knows and this broker does not do yet, with the feature that they belong to."""
-
-
-class Processor(Protocol):
-    """A family of requests."""
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        """Return who answers which code."""
-
-
-class SendMany(Protocol):
-    """The processor of sends; it takes all that came in one read."""
-
-    def handle_many(self, connection: "Connection", requests: Sequence[Command]) -> None:
-        """Append all and answer each, now or when it is safe."""
-
-    def take(self, connection: "Connection", data: bytes) -> int:
-        """Do the same with the ordinary sends that these bytes begin with; return how many bytes they are."""
+"""Features of RocketMQ that this broker does not have yet, and the codes that belong to them."""
 
 
 class Router:
@@ -83,7 +48,6 @@ class Router:
 
     def __init__(self, processors: Iterable[Processor] = ()) -> None:
         self._handlers: dict[int, RequestHandler] = {}
-        self._before: dict[int, Callable[[], object]] = {}
         for processor in processors:
             self.add(processor.handlers())
 
@@ -92,21 +56,13 @@ class Router:
             assert code not in self._handlers, f"two processors for code {code}"
             self._handlers[code] = handler
 
-    def before(self, codes: Iterable[int], act: Callable[[], object]) -> None:
-        """Have `act` done before a request with one of these codes is handled."""
-        self._before.update(dict.fromkeys(codes, act))
-
-    @property
-    def codes(self) -> frozenset[int]:
-        return frozenset(self._handlers)
-
-    def handle(self, connection: "Connection", request: Command) -> None:
+    def handle(self, connection: Connection, request: Command) -> None:
         """Answer the request on its connection, or leave that to the handler's own time."""
         answer = self.answer(connection, request)
         if answer is not None and not request.is_oneway and not connection.closed:
             connection.send(answer)
 
-    def answer(self, connection: "Connection", request: Command) -> Command | None:
+    def answer(self, connection: Connection, request: Command) -> Command | None:
         """Return the answer; whatever goes wrong becomes one."""
         handler = self._handlers.get(request.code)
         if handler is None:
@@ -114,46 +70,32 @@ class Router:
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported_remark(request.code)
             )
         try:
-            if request.code in self._before:
-                self._before[request.code]()
             return handler(connection, request)
         except Exception as error:
             return failure_answer(connection, request, error)
 
 
-def failure_answer(connection: "Connection", request: Command, error: Exception) -> Command:
-    """Return the answer that tells what went wrong; what nobody expected is logged."""
-    if isinstance(error, Refusal):
-        return request.answer(error.code, error.remark, fields=error.fields)
-    if isinstance(error, FieldError):
-        return request.answer(ResponseCode.SYSTEM_ERROR, f"{error}; the request was not done")
-    logger.error("request %d of %s failed", request.code, connection.peer, exc_info=error)
-    remark = f"{type(error).__name__}: {error}"
-    return request.answer(ResponseCode.SYSTEM_ERROR, remark)
-
-
 def unsupported_remark(code: int) -> str:
     """Return why a code has no handler; the beginning is RocketMQ's."""
     remark = f" request type {code} not supported"
-    feature = _LATER.get(code)
-    return f"{remark}: OrbitMQ does not do {feature} yet" if feature else remark
+    for feature, codes in _LATER.items():
+        if code in codes:
+            return f"{remark}: OrbitMQ does not do {feature} yet"
+    return remark
 
 
-class BrokerHandler:
+class BrokerHandler(ConnectionHandler):
     """What a broker's servers tell: requests go to the router, sends of one read go together."""
 
     def __init__(
         self,
         router: Router,
-        sends: SendMany | None = None,
-        on_close: Sequence[Callable[["Connection"], None]] = (),
+        sends: SendProcessor | None = None,
+        on_close: Sequence[Callable[[Connection], None]] = (),
     ) -> None:
         self._router, self._sends, self._on_close = router, sends, on_close
 
-    def on_open(self, connection: "Connection") -> None:
-        """A connection tells nothing before its first request."""
-
-    def take_bytes(self, connection: "Connection", data: bytes) -> int:
+    def take_bytes(self, connection: Connection, data: bytes) -> int:
         """Have the ordinary sends that these bytes begin with appended; return how many bytes they are."""
         if self._sends is None:
             return 0
@@ -165,7 +107,7 @@ class BrokerHandler:
             connection.close(f"sends failed: {error}")
             return len(data)
 
-    def on_commands(self, connection: "Connection", requests: list[Command]) -> None:
+    def on_commands(self, connection: Connection, requests: list[Command]) -> None:
         sends, handle = self._sends, self._router.handle
         if sends is None:
             for request in requests:
@@ -184,7 +126,7 @@ class BrokerHandler:
                 handle(connection, requests[start])
                 start += 1
 
-    def on_close(self, connection: "Connection", error: Exception | None) -> None:
+    def on_close(self, connection: Connection, error: Exception | None) -> None:
         for listener in self._on_close:
             try:
                 listener(connection)
@@ -193,7 +135,7 @@ class BrokerHandler:
                 logger.exception("%s: not all was cleared at its close", connection.peer)
 
     @staticmethod
-    def _send_many(sends: SendMany, connection: "Connection", run: Sequence[Command]) -> None:
+    def _send_many(sends: SendProcessor, connection: Connection, run: Sequence[Command]) -> None:
         try:
             sends.handle_many(connection, run)
         except Exception as error:

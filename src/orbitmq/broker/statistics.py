@@ -12,9 +12,10 @@ day    | every hour, 25     | statsDay
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from orbitmq.clock import Clock
+from orbitmq.store.statistics import StoreStatistics
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
 STORE_SAMPLES_MAX: Final = 601  # ten minutes of seconds, and the one before
@@ -76,19 +77,6 @@ class Counter:
         elapsed, calls = last.at_ms - first.at_ms, last.calls - first.calls
         tps = total * SECOND_MS / elapsed if elapsed > 0 else 0.0
         return Rate(total, tps, total / calls if calls > 0 else 0.0)
-
-
-class StoreCounts(Protocol):
-    """What is sampled of the store's own counters."""
-
-    @property
-    def appended_messages(self) -> int: ...
-    @property
-    def get_found(self) -> int: ...
-    @property
-    def get_missed(self) -> int: ...
-    @property
-    def got_messages(self) -> int: ...
 
 
 class StoreSample(NamedTuple):
@@ -177,7 +165,7 @@ class BrokerStatistics:
 
     # Sampling
 
-    def tick(self, store: StoreCounts | None = None) -> None:
+    def tick(self, store: StoreStatistics | None = None) -> None:
         """Take the samples that are due; to be called once a second."""
         now = self._clock.monotonic_ms()
         if store is not None:

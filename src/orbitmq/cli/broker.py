@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.output import Output, note, print_json
+from orbitmq.cli.cluster_options import parse_pairs
+from orbitmq.cli.output import Output, note, print_ready
 
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
@@ -84,47 +85,31 @@ def run(
         "brokerName": name,
         "brokerClusterName": cluster,
         "dispatch": dispatch,
+        **parse_pairs(set_, "--set"),
     }
-    for pair in set_ or []:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{pair}: write KEY=VALUE", param_hint="--set")
-        flags[key.strip()] = value
     run_loop(_serve(BrokerConfig.load(config, flags), output))
 
 
 async def _serve(config: "BrokerConfig", output: Output) -> None:
     import asyncio
-    import signal
-    import sys
 
     from orbitmq.broker.broker import Broker
+    from orbitmq.net.loop import stop_event
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
     served = Broker(config)
+    stopping = asyncio.ensure_future(stop_event().wait())
     starting = asyncio.ensure_future(served.start())
-    stopping = asyncio.ensure_future(stop.wait())
     # A long recovery can be given up too.
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     try:
         if not starting.done():
             note("stopping once the store is open")
         await starting
-        _say_ready(served.address, config, output)
-        sys.stdout.flush()
+        root = str(config.store.root)
+        value = {"broker": served.address, "name": config.name, "store": root}
+        print_ready(value, f"broker {config.name} {served.address} store {root}", output)
         await stopping
         note("stopping")
     finally:
         stopping.cancel()
         await served.stop()
-
-
-def _say_ready(address: str, config: "BrokerConfig", output: Output) -> None:
-    if output is Output.JSON:
-        ready = {"broker": address, "name": config.name, "store": str(config.store.root)}
-        print_json(ready)
-    else:
-        typer.echo(f"broker {config.name} {address} store {config.store.root}")

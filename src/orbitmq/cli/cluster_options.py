@@ -77,6 +77,17 @@ def moment_ms(text: str, option: str) -> int:
         raise typer.BadParameter(f"{text!r}: {rule}", param_hint=option) from None
 
 
+def parse_pairs(texts: list[str] | None, option: str, form: str = "KEY=VALUE") -> dict[str, str]:
+    """Return the names and values that an option was given."""
+    found = {}
+    for text in texts or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"{text}: write {form}", param_hint=option)
+        found[key.strip()] = value
+    return found
+
+
 def plural(count: int, noun: str) -> str:
     """Return "1 message", "2 messages"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

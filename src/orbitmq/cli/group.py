@@ -16,12 +16,12 @@ from orbitmq.cli.cluster_options import (
     plural,
     stop_with,
 )
-from orbitmq.cli.output import Output, note, print_json, print_table, time_text
+from orbitmq.cli.output import Output, note, print_json, print_table, table_row
 from orbitmq.errors import ResponseError
 
 if TYPE_CHECKING:
     from orbitmq.client import Admin
-    from orbitmq.client.admin.results import GroupProgress, OffsetChange
+    from orbitmq.client.admin.results import GroupProgress, OffsetChange, QueueLag
 
 app = typer.Typer(
     help="Consumer groups: how far they are, and where they go on.", no_args_is_help=True
@@ -59,7 +59,7 @@ def list_groups(
         return
     print_table(
         ["group", "members", "model", "topics", "lag", "in flight"],
-        [[" ".join(v) if isinstance(v, list) else v for v in row.values()] for row in rows],
+        [table_row(row) for row in rows],
     )
 
 
@@ -75,23 +75,12 @@ def progress(
         _require_known(admin, group)
         found = _progress(admin, group, topic)
     if output is Output.JSON:
-        print_json(_progress_value(found))
+        queues = [_queue_value(one) for one in found.queues]
+        print_json({"group": group, "lag": found.lag, "tps": found.consume_tps, "queues": queues})
         return
     print_table(
         ["topic", "broker", "queue", "next offset", "consumed", "lag", "last consumed", "member"],
-        [
-            (
-                one.queue.topic,
-                one.queue.broker_name,
-                one.queue.queue_id,
-                one.broker_offset,
-                one.consumer_offset,
-                one.lag,
-                time_text(one.last_ms),
-                one.client_id,
-            )
-            for one in found.queues
-        ],
+        [table_row(_queue_value(one)) for one in found.queues],
         title=group,
     )
     typer.echo(f"lag {found.lag}, in flight {found.in_flight}, {found.consume_tps:.1f} messages/s")
@@ -112,21 +101,17 @@ def _require_known(admin: "Admin", group: str) -> None:
         stop_with(f"no broker knows the group {group}: see `orbitmq group list`")
 
 
-def _progress_value(found: "GroupProgress") -> dict[str, object]:
-    queues = [
-        {
-            "topic": one.queue.topic,
-            "broker": one.queue.broker_name,
-            "queue_id": one.queue.queue_id,
-            "broker_offset": one.broker_offset,
-            "consumer_offset": one.consumer_offset,
-            "lag": one.lag,
-            "last_ms": one.last_ms,
-            "member": one.client_id,
-        }
-        for one in found.queues
-    ]
-    return {"group": found.group, "lag": found.lag, "tps": found.consume_tps, "queues": queues}
+def _queue_value(one: "QueueLag") -> dict[str, object]:
+    return {
+        "topic": one.queue.topic,
+        "broker": one.queue.broker_name,
+        "queue_id": one.queue.queue_id,
+        "broker_offset": one.broker_offset,
+        "consumer_offset": one.consumer_offset,
+        "lag": one.lag,
+        "last_ms": one.last_ms,
+        "member": one.client_id,
+    }
 
 
 @app.command()

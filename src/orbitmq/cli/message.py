@@ -13,6 +13,7 @@ from orbitmq.cli.cluster_options import (
     cluster,
     moment_ms,
     open_admin,
+    parse_pairs,
     plural,
     stop_with,
 )
@@ -61,7 +62,7 @@ def send(
     """Send a message, or one for each line of standard input."""
     from orbitmq.client import Message, Producer
 
-    properties = dict(_pair(text) for text in property_ or [])
+    properties = parse_pairs(property_, "--property", "NAME=VALUE")
     bodies = [body.encode()] if body is not None else _input_lines()
     count = 0
     with cluster(), Producer(namesrv, "orbitmq-send") as producer:
@@ -191,13 +192,6 @@ def _input_lines() -> Iterator[bytes]:
     for line in sys.stdin.buffer:
         if text := line.rstrip(b"\r\n"):
             yield text
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise typer.BadParameter(f"{text}: write NAME=VALUE", param_hint="--property")
-    return name, value
 
 
 def _print_many(messages: "Iterable[ReceivedMessage]", output: Output) -> None:

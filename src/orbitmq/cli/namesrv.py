@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.output import Output, note, print_json
+from orbitmq.cli.output import Output, note, print_ready
 
 if TYPE_CHECKING:
     from orbitmq.namesrv.config import NamesrvConfig
@@ -52,24 +52,14 @@ def run(
 
 
 async def _serve(config: "NamesrvConfig", output: Output) -> None:
-    import asyncio
-    import signal
-    import sys
-
     from orbitmq.namesrv.server import NameServer
+    from orbitmq.net.loop import stop_event
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     server = NameServer(config)
     await server.start()
     try:
-        if output is Output.JSON:
-            print_json({"namesrv": server.address})
-        else:
-            typer.echo(f"name server {server.address}")
-        sys.stdout.flush()
+        print_ready({"namesrv": server.address}, f"name server {server.address}", output)
         await stop.wait()
         note("stopping")
     finally:

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -29,6 +29,15 @@ def print_json(value: Any) -> None:
     import msgspec
 
     typer.echo(msgspec.json.encode(value).decode())
+
+
+def print_ready(value: Any, text: str, output: Output) -> None:
+    """Say at once that a server is ready, for programs or for people."""
+    if output is Output.JSON:
+        print_json(value)
+    else:
+        typer.echo(text)
+    sys.stdout.flush()
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -60,6 +69,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title:
     for row in rows:
         table.add_row(*(Text(cell_text(cell)) for cell in row))
     console.print(table)
+
+
+def table_row(value: Mapping[str, Any]) -> list[object]:
+    """Return what JSON shows of one thing as a row of a table: times and lists for people."""
+    return [_cell(name, member) for name, member in value.items()]
+
+
+def _cell(name: str, member: Any) -> object:
+    if name.endswith("_ms"):
+        return time_text(member)
+    return " ".join(member) if isinstance(member, list) else member
 
 
 def cell_text(cell: object) -> str:

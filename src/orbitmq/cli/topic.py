@@ -13,9 +13,10 @@ from orbitmq.cli.cluster_options import (
     Yes,
     confirm,
     open_admin,
+    parse_pairs,
     plural,
 )
-from orbitmq.cli.output import Output, bytes_text, note, print_json, print_table, time_text
+from orbitmq.cli.output import Output, bytes_text, note, print_json, print_table, table_row
 
 if TYPE_CHECKING:
     from orbitmq.client import Admin
@@ -60,17 +61,7 @@ def list_topics(
         return
     print_table(
         ["topic", "brokers", "read queues", "write queues", "messages", "last message"],
-        [
-            (
-                row["topic"],
-                " ".join(row["brokers"]),  # type: ignore[arg-type]
-                row["read_queues"],
-                row["write_queues"],
-                row["messages"],
-                time_text(row["last_ms"]),  # type: ignore[arg-type]
-            )
-            for row in rows
-        ],
+        [table_row(row) for row in rows],
     )
 
 
@@ -128,17 +119,7 @@ def _queue_value(one: "QueueStats") -> dict[str, str | int]:
 def _print_stats(info: "TopicInfo", found: "list[QueueStats]") -> None:
     print_table(
         ["broker", "queue", "first offset", "next offset", "messages", "last message"],
-        [
-            (
-                one.queue.broker_name,
-                one.queue.queue_id,
-                one.min_offset,
-                one.max_offset,
-                one.message_count,
-                time_text(one.last_ms),
-            )
-            for one in found
-        ],
+        [table_row(_queue_value(one)) for one in found],
         title=info.topic,
     )
     count = sum(one.message_count for one in found)
@@ -211,7 +192,7 @@ def create(
     Fewer queues without losing sight of messages: first fewer --write-queues, and fewer
     --read-queues when `orbitmq topic check` says that the rest is consumed.
     """
-    attributes = dict(_pair(text) for text in attribute or [])
+    attributes = parse_pairs(attribute, "--attribute")
     read, write = read_queues or queues, write_queues or queues
     counts = f"{read} read and {write} write queues"
     with open_admin(namesrv) as admin:
@@ -251,10 +232,3 @@ def delete(
         confirm(f"Delete {topic} with {plural(count, 'message')}?", yes)
         admin.delete_topic(topic, cluster=cluster)
     note(f"{topic} is deleted")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise typer.BadParameter(f"{text}: write KEY=VALUE", param_hint="--attribute")
-    return key, value

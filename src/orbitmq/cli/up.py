@@ -1,8 +1,5 @@
 """`orbitmq up`: a name server and a broker on an embedded store, for this machine alone."""
 
-import asyncio
-import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from orbitmq.cli.output import Output, note, print_json
+from orbitmq.cli.broker import Dispatch
+from orbitmq.cli.cluster_options import parse_pairs
+from orbitmq.cli.output import Output, note, print_ready
 from orbitmq.errors import UnreachableError
 
 LOOPBACK = "127.0.0.1"
@@ -33,13 +32,6 @@ BrokerPort = Annotated[
 ]
 OutputForm = Annotated[
     Output, typer.Option("--output", help="json: one line with the addresses once it is ready.")
-]
-Dispatch = Annotated[
-    str | None,
-    typer.Option(
-        help="Who makes queues and index: live (the broker, default) or spark "
-        "(`orbitmq spark dispatch`)."
-    ),
 ]
 Set = Annotated[
     list[str] | None,
@@ -70,12 +62,8 @@ def up(
         "storePathRootDir": str(store.resolve()),
         "listenPort": str(broker_port),
         "dispatch": dispatch,
+        **parse_pairs(set_, "--set"),
     }
-    for pair in set_ or []:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{pair}: write KEY=VALUE", param_hint="--set")
-        flags[key] = value
     run_server(_serve(flags, namesrv_port, store, output))
 
 
@@ -84,11 +72,9 @@ async def _serve(flags: dict[str, object], namesrv_port: int, store: Path, outpu
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.namesrv.config import NamesrvConfig
     from orbitmq.namesrv.server import NameServer
+    from orbitmq.net.loop import stop_event
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     kv_path = store.resolve() / "config" / "kvConfig.json"
     names = {"bindAddress": LOOPBACK, "listenPort": namesrv_port, "kvConfigPath": kv_path}
     namesrv = NameServer(NamesrvConfig.load(None, names))
@@ -99,7 +85,7 @@ async def _serve(flags: dict[str, object], namesrv_port: int, store: Path, outpu
         with _port_hint("--broker-port"):
             await broker.start()
         try:
-            _say_ready(namesrv.address, broker.address, store, output)
+            _say_ready(namesrv.address, broker.address, store.resolve(), output)
             await stop.wait()
             note("stopping")
         finally:
@@ -119,18 +105,15 @@ def _port_hint(option: str) -> Iterator[None]:
 
 
 def _say_ready(namesrv: str, broker: str, store: Path, output: Output) -> None:
-    if output is Output.JSON:
-        print_json({"namesrv": namesrv, "broker": broker, "store": str(store.resolve())})
-    else:
-        option = "" if namesrv.endswith(":9876") else f" --namesrv {namesrv}"
-        typer.echo(
-            f"name server  {namesrv}\n"
-            f"broker       {broker}\n"
-            f"store        {store.resolve()}\n\n"
-            "In another terminal:\n"
-            f"  orbitmq message send Orders 'hello' --tag TagA{option}\n"
-            f"  orbitmq message tail Orders{option}\n"
-            f"  orbitmq topic list{option}\n\n"
-            "Ctrl-C stops both."
-        )
-    sys.stdout.flush()
+    option = "" if namesrv.endswith(":9876") else f" --namesrv {namesrv}"
+    text = (
+        f"name server  {namesrv}\n"
+        f"broker       {broker}\n"
+        f"store        {store}\n\n"
+        "In another terminal:\n"
+        f"  orbitmq message send Orders 'hello' --tag TagA{option}\n"
+        f"  orbitmq message tail Orders{option}\n"
+        f"  orbitmq topic list{option}\n\n"
+        "Ctrl-C stops both."
+    )
+    print_ready({"namesrv": namesrv, "broker": broker, "store": str(store)}, text, output)

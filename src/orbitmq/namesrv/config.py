@@ -1,14 +1,22 @@
 """Settings of a name server, by RocketMQ's keys."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from orbitmq.errors import ConfigError
 from orbitmq.net.config import NetConfig
 from orbitmq.setting_keys import NAMESRV_KEYS
-from orbitmq.settings import load_settings, value_text
+from orbitmq.settings import (
+    STRICT_READERS,
+    field_texts,
+    field_values,
+    key,
+    keys_of,
+    load_settings,
+    require,
+    require_least,
+)
 from orbitmq.units import SECOND_MS
 
 DEFAULT_PORT: Final = 9876
@@ -18,26 +26,33 @@ BROKER_EXPIRES_MS: Final = 120 * SECOND_MS
 """How long a broker may be silent if it does not say so itself."""
 
 
+def _show_path(value: Path | None) -> str:
+    return "" if value is None else str(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamesrvConfig:
     """Settings of a name server (RocketMQ's key beside each)."""
 
-    host: str = "0.0.0.0"  # bindAddress
-    port: int = DEFAULT_PORT  # listenPort; 0 takes a free one
-    kv_config_path: Path | None = None  # kvConfigPath; None: the table ends with the process
-    scan_interval_ms: int = 5 * SECOND_MS  # scanNotActiveBrokerInterval
-    order_message_enable: bool = False  # orderMessageEnable: routes tell where ordered topics live
-    return_order_topics: bool = True  # returnOrderTopicConfigToBroker
-    wait_for_service: bool = False  # needWaitForService: no routes right after the start
-    wait_for_service_ms: int = 45 * SECOND_MS  # waitSecondsForService
-    list_all_topics: bool = True  # enableAllTopicList
-    list_topics: bool = True  # enableTopicList
-    delete_topics_on_registration: bool = False  # deleteTopicWithBrokerRegistration
-    support_acting_master: bool = False  # supportActingMaster
-    black_list: str = "configBlackList;configStorePath;kvConfigPath"  # configBlackList
-    idle_ms: int = 120 * SECOND_MS  # serverChannelMaxIdleTimeSeconds
-    graceful_stop: bool = False  # enableShutdownGracefully: a stop sends clients away first
-    graceful_stop_ms: int = 30 * SECOND_MS  # shutdownWaitTimeSeconds: and waits so long for them
+    host: str = key("bindAddress", "0.0.0.0")
+    port: int = key("listenPort", DEFAULT_PORT)  # 0 takes a free one
+    # None: the table ends with the process.
+    kv_config_path: Path | None = key("kvConfigPath", None, read=Path, show=_show_path)
+    scan_interval_ms: int = key("scanNotActiveBrokerInterval", 5 * SECOND_MS, least=1)
+    # Routes tell where ordered topics live.
+    order_message_enable: bool = key("orderMessageEnable", False)
+    return_order_topics: bool = key("returnOrderTopicConfigToBroker", True)
+    wait_for_service: bool = key("needWaitForService", False)  # no routes right after the start
+    wait_for_service_ms: int = key("waitSecondsForService", 45 * SECOND_MS, unit=SECOND_MS, least=0)
+    list_all_topics: bool = key("enableAllTopicList", True)
+    list_topics: bool = key("enableTopicList", True)
+    delete_topics_on_registration: bool = key("deleteTopicWithBrokerRegistration", False)
+    support_acting_master: bool = key("supportActingMaster", False)
+    black_list: str = key("configBlackList", "configBlackList;configStorePath;kvConfigPath")
+    idle_ms: int = key("serverChannelMaxIdleTimeSeconds", 120 * SECOND_MS, unit=SECOND_MS, least=1)
+    graceful_stop: bool = key("enableShutdownGracefully", False)  # a stop sends clients away first
+    # And waits so long for them.
+    graceful_stop_ms: int = key("shutdownWaitTimeSeconds", 30 * SECOND_MS, unit=SECOND_MS, least=0)
 
     given: Mapping[str, str] = field(default_factory=dict)
     """Keys that were given and have no effect here."""
@@ -46,21 +61,14 @@ class NamesrvConfig:
     """Keys that flags or the environment set, and where: at a start they win over the file."""
 
     def __post_init__(self) -> None:
-        for name, value, least, most in (
-            ("listenPort", self.port, 0, 65535),
-            ("scanNotActiveBrokerInterval", self.scan_interval_ms, 1, None),
-            ("serverChannelMaxIdleTimeSeconds", self.idle_ms, 1, None),
-            ("waitSecondsForService", self.wait_for_service_ms, 0, None),
-            ("shutdownWaitTimeSeconds", self.graceful_stop_ms, 0, None),
-        ):
-            if value < least or (most is not None and value > most):
-                rule = f"must be at least {least}" + (f" and at most {most}" if most else "")
-                raise ConfigError(name, value, rule)
+        port_fits = 0 <= self.port <= 65535
+        require("listenPort", self.port, port_fits, "must be at least 0 and at most 65535")
+        require_least(self, _KEYS)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "NamesrvConfig":
         """Return the config that these keys make. ConfigError: a value cannot work."""
-        values = {"kv_config_path": _kv_path(settings), **_values(settings)}
+        values = {"kv_config_path": _kv_path(settings), **field_values(settings, _KEYS, "{}")}
         return cls(**{**values, "given": _without_effect(settings), **overrides})
 
     @classmethod
@@ -85,13 +93,12 @@ class NamesrvConfig:
     def changed(self, settings: Mapping[str, str]) -> "NamesrvConfig":
         """Return this config with these keys. ConfigError: a value cannot work."""
         given = {**self.given, **_without_effect(settings)}
-        return replace(self, **_values(settings), given=given)
+        return replace(self, **field_values(settings, _KEYS, "{}"), given=given)
 
     def properties(self) -> dict[str, str]:
         """Return all settings by RocketMQ's keys, in their order."""
-        shown = {key: show(getattr(self, name)) for key, (name, _, show) in _KEYS.items()}
-        path = _show_path(self.kept_file)
-        return dict(sorted({**self.given, **shown, "configStorePath": path}.items()))
+        kept = {"configStorePath": _show_path(self.kept_file)}
+        return dict(sorted({**self.given, **field_texts(self, _KEYS), **kept}.items()))
 
     def is_locked(self, key: str) -> bool:
         """Return whether a key may not be changed from outside."""
@@ -111,63 +118,7 @@ def _without_effect(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in settings.items() if key in idle}
 
 
-def _values(settings: Mapping[str, str]) -> dict[str, Any]:
-    found = {}
-    for key, text in settings.items():
-        if key in _KEYS:
-            name, read, _ = _KEYS[key]
-            try:
-                found[name] = read(text.strip())
-            except ValueError as cause:
-                raise ConfigError(key, text, str(cause)) from cause
-    return found
-
-
-def _read_int(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("must be a whole number") from None
-
-
-def _read_seconds(text: str) -> int:
-    return _read_int(text) * SECOND_MS
-
-
-def _read_bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return text.lower() == "true"
-
-
-def _show_seconds(value: int) -> str:
-    return str(value // SECOND_MS)
-
-
-def _show_path(value: Path | None) -> str:
-    return "" if value is None else str(value)
-
-
-_Key = tuple[str, Callable[[str], Any], Callable[[Any], str]]
-
-_KEYS: Final[dict[str, _Key]] = {
-    "bindAddress": ("host", str, value_text),
-    "listenPort": ("port", _read_int, value_text),
-    "kvConfigPath": ("kv_config_path", Path, _show_path),
-    "scanNotActiveBrokerInterval": ("scan_interval_ms", _read_int, value_text),
-    "orderMessageEnable": ("order_message_enable", _read_bool, value_text),
-    "returnOrderTopicConfigToBroker": ("return_order_topics", _read_bool, value_text),
-    "needWaitForService": ("wait_for_service", _read_bool, value_text),
-    "waitSecondsForService": ("wait_for_service_ms", _read_seconds, _show_seconds),
-    "enableAllTopicList": ("list_all_topics", _read_bool, value_text),
-    "enableTopicList": ("list_topics", _read_bool, value_text),
-    "deleteTopicWithBrokerRegistration": ("delete_topics_on_registration", _read_bool, value_text),
-    "supportActingMaster": ("support_acting_master", _read_bool, value_text),
-    "configBlackList": ("black_list", str, value_text),
-    "serverChannelMaxIdleTimeSeconds": ("idle_ms", _read_seconds, _show_seconds),
-    "enableShutdownGracefully": ("graceful_stop", _read_bool, value_text),
-    "shutdownWaitTimeSeconds": ("graceful_stop_ms", _read_seconds, _show_seconds),
-}
+_KEYS: Final = keys_of(NamesrvConfig, STRICT_READERS)
 _NETTY_KEYS: Final = frozenset(
     """
     serverAsyncSemaphoreValue serverCallbackExecutorThreads serverNettyWorkerGroupEnable

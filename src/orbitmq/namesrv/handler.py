@@ -13,19 +13,20 @@ from orbitmq.clock import Clock
 from orbitmq.errors import FieldError
 from orbitmq.namesrv import _lookups as lookups
 from orbitmq.namesrv._live_settings import plan_change
-from orbitmq.namesrv._registrations import is_intact, read_registration
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.kv_config import KvConfig
 from orbitmq.namesrv.routes import RouteTable
-from orbitmq.net.connection import Connection
+from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.settings import parse_properties
 from orbitmq.wire.bodies.body import Body
+from orbitmq.wire.bodies.compressed_registration import ZLIB_BYTE, decode_compressed
 from orbitmq.wire.bodies.lists import KvTable
 from orbitmq.wire.bodies.route import TopicRoute
-from orbitmq.wire.bodies.topic_config import DataVersion
+from orbitmq.wire.bodies.topic_config import DataVersion, Registration, TopicTable
 from orbitmq.wire.codes import RequestCode as Request
 from orbitmq.wire.codes import ResponseCode as Response
 from orbitmq.wire.command import Command
+from orbitmq.wire.headers.admin import TopicHeader
 from orbitmq.wire.headers.kv import ORDER_TOPICS, GetKv, GetKvAnswer, GetKvList
 from orbitmq.wire.headers.registration import (
     BrokerHeartbeat,
@@ -34,6 +35,7 @@ from orbitmq.wire.headers.registration import (
     RegisterBroker,
     RegisterBrokerAnswer,
     UnregisterBroker,
+    body_crc32,
 )
 from orbitmq.wire.headers.route import (
     AddWritePermAnswer,
@@ -42,7 +44,6 @@ from orbitmq.wire.headers.route import (
     GetBrokerMembers,
     GetRoute,
     GetTopicsByCluster,
-    RegisterTopic,
     WipeWritePermAnswer,
 )
 
@@ -56,6 +57,9 @@ SaveKv = Callable[[Callable[[Exception | None], None]], None]
 KeepSettings = Callable[[Mapping[str, str], Callable[[Exception | None], None]], None]
 """Writes changed settings down and calls back, with the error if there was one."""
 
+WRAPPED_VERSION: Final = 37
+"""Brokers before 3.0.11 send the table of topics alone."""
+
 _ROUTES_KEPT_MAX: Final = 10_000
 _UNIT_LISTS: Final = frozenset(
     {
@@ -66,7 +70,7 @@ _UNIT_LISTS: Final = frozenset(
 )
 
 
-class NamesrvHandler:
+class NamesrvHandler(ConnectionHandler):
     """Requests in, answers out. Belongs to its loop's thread."""
 
     def __init__(
@@ -119,9 +123,6 @@ class NamesrvHandler:
 
     # --- connections ---
 
-    def on_open(self, connection: Connection) -> None:
-        pass
-
     def on_close(self, connection: Connection, error: Exception | None) -> None:
         for name in self._routes.connection_lost(connection):
             logger.warning("broker %s: gone, its connection %s closed", name, connection.peer)
@@ -150,9 +151,9 @@ class NamesrvHandler:
 
     def _register(self, connection: Connection, command: Command) -> Command:
         header = RegisterBroker.read(command.fields)
-        if not is_intact(header, command.body):
+        if header.body_crc32 not in (0, body_crc32(command.body)):  # 0: it sent none
             return command.answer(Response.SYSTEM_ERROR, "crc32 not match", fields={})
-        body = read_registration(command, header)
+        body = _read_registration(command, header)
         delete = self.config.delete_topics_on_registration
         found = self._routes.register(header, body, connection, delete_topics=delete)
         if found is None:
@@ -276,7 +277,7 @@ class NamesrvHandler:
         return command.answer()
 
     def _register_topic(self, connection: Connection, command: Command) -> Command:
-        header = RegisterTopic.read(command.fields)
+        header = TopicHeader.read(command.fields)
         route = TopicRoute.decode(command.body) if command.body else TopicRoute()
         self._routes.add_topic(header.topic, route.queue_datas)
         return command.answer()
@@ -367,3 +368,16 @@ _NO_ROUTE: Final = (
     "No topic route info in name server for the topic: {topic}\n"
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 )
+
+
+def _read_registration(command: Command, header: RegisterBroker) -> Registration:
+    """Return the registration in a request's body, in whichever form it came. FieldError: there is none."""
+    body = command.body
+    if not body:
+        return Registration()
+    # RocketMQ 5.3.3 compresses and says that it does not.
+    if header.compressed or body[0] == ZLIB_BYTE:
+        return decode_compressed(body, command.version)
+    if command.version < WRAPPED_VERSION:
+        return Registration(topic_config_serialize_wrapper=TopicTable.decode(body))
+    return Registration.decode(body)

@@ -11,18 +11,12 @@ from orbitmq.wire.command import Command
 _log = logging.getLogger(__name__)
 
 
-class SilentHandler:
+class SilentHandler(ConnectionHandler):
     """For those who are never asked anything: requests of the peer are not answered."""
-
-    def on_open(self, connection: Connection) -> None:
-        pass
 
     def on_commands(self, connection: Connection, requests: list[Command]) -> None:
         codes = sorted({request.code for request in requests})
         _log.debug("%s: requests that nobody handles: %s", connection.peer, codes)
-
-    def on_close(self, connection: Connection, error: Exception | None) -> None:
-        pass
 
 
 class Channels:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from orbitmq.errors import ConfigError
+from orbitmq.settings import STRICT_READERS, field_values, key, keys_of, require_least
 from orbitmq.units import SECOND_MS, KiB, MiB
 from orbitmq.wire.frame import FRAME_BYTES_MAX
 
@@ -19,10 +20,9 @@ class NetConfig:
     commands_per_turn: int = 64  # handled before the peer's reading is looked at again
     write_buffer_bytes: int = 1 * MiB  # above this nothing more is read from that peer
     write_buffer_bytes_max: int = 256 * MiB  # above this the peer is given up
-    idle_ms: int = 120 * SECOND_MS  # serverChannelMaxIdleTimeSeconds
+    idle_ms: int = key("serverChannelMaxIdleTimeSeconds", 120 * SECOND_MS, unit=SECOND_MS, least=1)
     connect_timeout_ms: int = 3 * SECOND_MS  # com.rocketmq.remoting.client.connect.timeout
-    backlog: int = 1024  # serverSocketBacklog
-    reuse_port: bool = False
+    backlog: int = key("serverSocketBacklog", 1024, least=1)
 
     def __post_init__(self) -> None:
         if self.frame_bytes_max < 1 * KiB:
@@ -30,31 +30,13 @@ class NetConfig:
         if self.write_buffer_bytes_max < self.write_buffer_bytes:
             rule = "must not be below write_buffer_bytes"
             raise ConfigError("write_buffer_bytes_max", self.write_buffer_bytes_max, rule)
-        if self.idle_ms < 1:
-            raise ConfigError("serverChannelMaxIdleTimeSeconds", self.idle_ms, "must be at least 1")
-        if self.backlog < 1:
-            raise ConfigError("serverSocketBacklog", self.backlog, "must be at least 1")
+        require_least(self, NET_KEYS)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> "NetConfig":
+        """Return the config that these broker.conf keys make. ConfigError: a value cannot work."""
+        return cls(**field_values(settings, NET_KEYS, "{}"))
 
 
-def net_values(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return field -> value of the keys about connections. ConfigError: a value cannot work."""
-    values = {}
-    for key, (name, factor) in NET_KEYS.items():
-        if key in settings:
-            try:
-                values[name] = int(settings[key]) * factor
-            except ValueError as cause:
-                raise ConfigError(key, settings[key], "must be a whole number") from cause
-    return values
-
-
-def net_properties(config: NetConfig) -> dict[str, str]:
-    """Return the settings about connections by RocketMQ's keys."""
-    return {key: str(getattr(config, name) // factor) for key, (name, factor) in NET_KEYS.items()}
-
-
-NET_KEYS: Final = {
-    "serverChannelMaxIdleTimeSeconds": ("idle_ms", SECOND_MS),
-    "serverSocketBacklog": ("backlog", 1),
-}
-"""broker.conf key -> (field, how many of its units the key counts in)."""
+NET_KEYS: Final = keys_of(NetConfig, STRICT_READERS)
+"""The settings about connections."""

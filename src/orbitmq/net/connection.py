@@ -23,15 +23,8 @@ from orbitmq.message import Host
 from orbitmq.net.config import NetConfig
 from orbitmq.net.spin import Spin
 from orbitmq.wire.codes import VERSION
-from orbitmq.wire.command import (
-    ONEWAY_FLAG,
-    Command,
-    Encoding,
-    Opaques,
-    encode_command,
-    encode_prefix,
-)
-from orbitmq.wire.frame import FrameDecoder
+from orbitmq.wire.command import ONEWAY_FLAG, Command, Encoding, Opaques
+from orbitmq.wire.frame import FrameDecoder, encode_command, encode_prefix
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +36,11 @@ _SWEEP_PAUSE_S: Final = 0.005
 """Requests that were not answered are looked for no more often than this."""
 
 
-class ConnectionHandler(Protocol):
-    """What happens on connections. Called in the loop's thread; must not block."""
+class ConnectionHandler:
+    """What happens on connections. Called in the loop's thread; must not block.
+
+    A subclass does nothing with what it does not define.
+    """
 
     def on_open(self, connection: "Connection") -> None:
         """A connection is there; nothing came yet."""
@@ -160,9 +156,6 @@ class Connection(asyncio.Protocol):
         self._drain()
         if not self._paused:
             self._transport.resume_reading()
-
-    def eof_received(self) -> bool:
-        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True

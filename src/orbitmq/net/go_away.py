@@ -16,7 +16,7 @@ UNDERSTOOD_AFTER: Final = 475
 REMARK: Final = "this server is about to stop: go to another one, or come back when it is up again."
 
 
-class GoAway:
+class GoAway(ConnectionHandler):
     """Stands before a handler; requests that are not `kept` and that can be done elsewhere go away."""
 
     def __init__(self, handler: ConnectionHandler, kept: Container[int]) -> None:

@@ -10,13 +10,12 @@ from orbitmq.net.config import NetConfig
 from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.net.go_away import GoAway
 from orbitmq.net.spin import Spin
-from orbitmq.wire.command import Command
 
 _log = logging.getLogger(__name__)
 
 
-class Server:
-    """Accepts connections for a handler. Belongs to its loop's thread."""
+class Server(ConnectionHandler):
+    """Accepts connections for a handler, and is theirs until they are in. Belongs to its loop's thread."""
 
     def __init__(self, handler: ConnectionHandler, config: NetConfig | None = None) -> None:
         self.connections: set[Connection] = set()
@@ -43,7 +42,6 @@ class Server:
                 port,
                 backlog=self._config.backlog,
                 reuse_address=True,
-                reuse_port=self._config.reuse_port or None,
             )
         except OSError as cause:
             step = "Choose another port, or end the program that has it."
@@ -53,12 +51,10 @@ class Server:
         self._schedule_sweep(loop)
 
     def _new_connection(self) -> Connection:
-        return Connection(
-            _Admission(self), self._config, on_lost=self.connections.discard, spin=self._spin
-        )
+        return Connection(self, self._config, on_lost=self.connections.discard, spin=self._spin)
 
-    def admit(self, connection: Connection) -> bool:
-        """Take a connection in, or close it because there are too many."""
+    def on_open(self, connection: Connection) -> None:
+        """Take a connection in, or close it because there are too many: nobody hears of it then."""
         if len(self.connections) >= self._config.connections_max:
             self._refused += 1
             if (
@@ -71,13 +67,10 @@ class Server:
                     self._refused,
                 )
             connection.abort()
-            return False
+            return
         self.connections.add(connection)
-        return True
-
-    @property
-    def handler(self) -> ConnectionHandler:
-        return self._handler
+        connection.use(self._handler)
+        self._handler.on_open(connection)
 
     def _schedule_sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweep = loop.call_later(self._config.idle_ms / 4000, self._close_idle, loop)
@@ -125,23 +118,3 @@ class Server:
                 await asyncio.wait(late, timeout=1)
         await self._server.wait_closed()
         self._server = None
-
-
-class _Admission:
-    """The handler of a connection until it is admitted; if it never is, nobody hears of it."""
-
-    __slots__ = ("_server",)
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    def on_open(self, connection: Connection) -> None:
-        if self._server.admit(connection):
-            connection.use(self._server.handler)
-            self._server.handler.on_open(connection)
-
-    def on_commands(self, connection: Connection, requests: list[Command]) -> None:
-        """What came before the connection was closed is not looked at."""
-
-    def on_close(self, connection: Connection, error: Exception | None) -> None:
-        """It was never there."""

@@ -1,7 +1,7 @@
 """Settings of a store: sizes, flush, retention, limits. RocketMQ's key stands beside each field."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,7 @@ from orbitmq.errors import ConfigError
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.cq_unit import rounded_file_bytes
 from orbitmq.message import Host
-from orbitmq.settings import field_values, java_boolean, require, value_text
+from orbitmq.settings import JAVA_READERS, field_texts, field_values, key, keys_of, require
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -54,102 +54,159 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     return tuple(levels)
 
 
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(Path(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _paths_text(paths: tuple[Path, ...]) -> str:
+    return ",".join(map(str, paths))
+
+
+def _cq_file_bytes(text: str) -> int:
+    return rounded_file_bytes(int(text))
+
+
+def _batch_cq_file_bytes(text: str) -> int:
+    # As with simple queues: whole units.
+    return -(-int(text) // 46) * 46
+
+
+def _hours(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(";") if part.strip())
+
+
+def _hours_text(hours: tuple[int, ...]) -> str:
+    return ";".join(f"{hour:02}" for hour in hours)
+
+
+def _clamped_per_cent(text: str) -> int:
+    return min(max(int(text), 10), 95)
+
+
+def _delays_text(delay_ms: tuple[int, ...]) -> str:
+    return " ".join(map(_delay_text, delay_ms[1:]))
+
+
+def _delay_text(delay_ms: int) -> str:
+    for unit in ("d", "h", "m"):
+        if delay_ms and delay_ms % _UNIT_MS[unit] == 0:
+            return f"{delay_ms // _UNIT_MS[unit]}{unit}"
+    return f"{delay_ms // SECOND_MS}s"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
     """Everything that a store is configured with. The defaults are RocketMQ's."""
 
     root: Path  # storePathRootDir
-    commit_log_paths: tuple[Path, ...] = ()  # storePathCommitLog; empty: root/commitlog
-    read_only_commit_log_paths: tuple[Path, ...] = ()  # readOnlyCommitLogStorePaths
+    # Empty: root/commitlog.
+    commit_log_paths: tuple[Path, ...] = key(
+        "storePathCommitLog", (), read=_paths, show=_paths_text
+    )
+    read_only_commit_log_paths: tuple[Path, ...] = key(
+        "readOnlyCommitLogStorePaths", (), read=_paths, show=_paths_text
+    )
     store_host: Host = DEFAULT_STORE_HOST  # brokerIP1, listenPort
-    role: Role = Role.ASYNC_PRIMARY  # brokerRole
+    role: Role = key("brokerRole", Role.ASYNC_PRIMARY)
 
     # Sizes of files. They are not written in the files: all who use a store must agree on them.
-    segment_bytes: int = 1 * GiB  # mappedFileSizeCommitLog
-    cq_file_bytes: int = 6_000_000  # mappedFileSizeConsumeQueue
-    ext_file_bytes: int = 48 * MiB  # mappedFileSizeConsumeQueueExt
-    batch_cq_file_bytes: int = 13_800_000  # mapperFileSizeBatchConsumeQueue (sic)
-    index_slots: int = 5_000_000  # maxHashSlotNum
-    index_items: int = 20_000_000  # maxIndexNum
+    segment_bytes: int = key("mappedFileSizeCommitLog", 1 * GiB)
+    cq_file_bytes: int = key("mappedFileSizeConsumeQueue", 6_000_000, read=_cq_file_bytes)
+    ext_file_bytes: int = key("mappedFileSizeConsumeQueueExt", 48 * MiB)
+    # "mapper" is RocketMQ's.
+    batch_cq_file_bytes: int = key(
+        "mapperFileSizeBatchConsumeQueue", 13_800_000, read=_batch_cq_file_bytes
+    )
+    index_slots: int = key("maxHashSlotNum", 5_000_000)
+    index_items: int = key("maxIndexNum", 20_000_000)
 
     # Append.
-    message_bytes_max: int = 4 * MiB  # maxMessageSize
-    auto_version: bool = True  # autoMessageVersionOnTopicLen
-    property_crc: bool = False  # enabledAppendPropCRC
-    page_cache_busy_ms: int = 1 * SECOND_MS  # osPageCacheBusyTimeOutMills
-    delay_ms: tuple[int, ...] = field(
-        default_factory=lambda: parse_delay_levels(DELAY_LEVELS)
-    )  # messageDelayLevel; index = level, 0 unused
-    enable_lmq: bool = False  # enableLmq
-    enable_multi_dispatch: bool = False  # enableMultiDispatch
-    lmq_count_max: int = 20_000  # maxLmqConsumeQueueNum
-    enable_cq_ext: bool = False  # enableConsumeQueueExt
-    index_enabled: bool = True  # messageIndexEnable
-    index_safe: bool = False  # messageIndexSafe: after a crash, believe full index files only
+    message_bytes_max: int = key("maxMessageSize", 4 * MiB, live=True)
+    auto_version: bool = key("autoMessageVersionOnTopicLen", True, live=True)
+    property_crc: bool = key("enabledAppendPropCRC", False)
+    page_cache_busy_ms: int = key("osPageCacheBusyTimeOutMills", 1 * SECOND_MS, live=True)
+    delay_ms: tuple[int, ...] = key(  # index = level, 0 unused
+        "messageDelayLevel",
+        factory=lambda: parse_delay_levels(DELAY_LEVELS),
+        read=parse_delay_levels,
+        show=_delays_text,
+    )
+    enable_lmq: bool = key("enableLmq", False)
+    enable_multi_dispatch: bool = key("enableMultiDispatch", False)
+    lmq_count_max: int = key("maxLmqConsumeQueueNum", 20_000, live=True)
+    enable_cq_ext: bool = key("enableConsumeQueueExt", False)
+    index_enabled: bool = key("messageIndexEnable", True)
+    # After a crash, believe full index files only.
+    index_safe: bool = key("messageIndexSafe", False)
 
     # Segments.
-    warm_segments: bool = False  # warmMapedFileEnable
-    warm_flush_pages: int = 4096  # flushLeastPagesWhenWarmMapedFile
-    read_ahead: bool = True  # dataReadAheadEnable
+    warm_segments: bool = key("warmMapedFileEnable", False, live=True)
+    warm_flush_pages: int = key("flushLeastPagesWhenWarmMapedFile", 4096, live=True)
+    read_ahead: bool = key("dataReadAheadEnable", True, live=True)
     allocate_wait_ms: int = 5 * SECOND_MS  # how long an append waits for the next segment
-    transient_pool: bool = False  # transientStorePoolEnable
-    transient_pool_size: int = 5  # transientStorePoolSize
+    transient_pool: bool = key("transientStorePoolEnable", False)
+    transient_pool_size: int = key("transientStorePoolSize", 5)
 
     # Flush.
-    flush_mode: FlushMode = FlushMode.ASYNC  # flushDiskType
-    flush_interval_ms: int = 500  # flushIntervalCommitLog
-    flush_timed: bool = True  # flushCommitLogTimed
-    flush_least_pages: int = 4  # flushCommitLogLeastPages
-    flush_thorough_ms: int = 10 * SECOND_MS  # flushCommitLogThoroughInterval
-    wake_flush_on_append: bool = False  # wakeFlushWhenPutMessage
-    commit_interval_ms: int = 200  # commitIntervalCommitLog
-    commit_least_pages: int = 4  # commitCommitLogLeastPages
-    commit_thorough_ms: int = 200  # commitCommitLogThoroughInterval
-    wake_commit_on_append: bool = True  # wakeCommitWhenPutMessage
-    sync_flush_timeout_ms: int = 5 * SECOND_MS  # syncFlushTimeout
-    queue_flush_interval_ms: int = 1 * SECOND_MS  # flushIntervalConsumeQueue
-    queue_flush_least_pages: int = 2  # flushConsumeQueueLeastPages
-    queue_flush_thorough_ms: int = 60 * SECOND_MS  # flushConsumeQueueThoroughInterval
-    read_uncommitted: bool = False  # readUnCommitted
+    flush_mode: FlushMode = key("flushDiskType", FlushMode.ASYNC)
+    flush_interval_ms: int = key("flushIntervalCommitLog", 500, live=True)
+    flush_timed: bool = key("flushCommitLogTimed", True, live=True)
+    flush_least_pages: int = key("flushCommitLogLeastPages", 4, live=True)
+    flush_thorough_ms: int = key("flushCommitLogThoroughInterval", 10 * SECOND_MS, live=True)
+    wake_flush_on_append: bool = key("wakeFlushWhenPutMessage", False, live=True)
+    commit_interval_ms: int = key("commitIntervalCommitLog", 200, live=True)
+    commit_least_pages: int = key("commitCommitLogLeastPages", 4, live=True)
+    commit_thorough_ms: int = key("commitCommitLogThoroughInterval", 200, live=True)
+    wake_commit_on_append: bool = key("wakeCommitWhenPutMessage", True, live=True)
+    sync_flush_timeout_ms: int = key("syncFlushTimeout", 5 * SECOND_MS, live=True)
+    queue_flush_interval_ms: int = key("flushIntervalConsumeQueue", 1 * SECOND_MS, live=True)
+    queue_flush_least_pages: int = key("flushConsumeQueueLeastPages", 2, live=True)
+    queue_flush_thorough_ms: int = key(
+        "flushConsumeQueueThoroughInterval", 60 * SECOND_MS, live=True
+    )
+    read_uncommitted: bool = key("readUnCommitted", False)
 
     # Dispatch.
-    dispatch: DispatchMode = DispatchMode.LIVE  # ours: dispatch
+    dispatch: DispatchMode = key("dispatch", DispatchMode.LIVE)  # ours
 
     # Kernels. The compiled ones take most of a second and 90 MB to load.
     plain_records: int = 0  # ours: they are loaded after so many dispatched records; 0: at once
     plain_recovery_bytes: int = 2 * MiB  # ours: and for a recovery that reads more than this
 
     # Recovery.
-    check_crc_on_recover: bool = True  # checkCRCOnRecover
-    force_property_crc: bool = False  # forceVerifyPropCRC
+    check_crc_on_recover: bool = key("checkCRCOnRecover", True, live=True)
+    force_property_crc: bool = key("forceVerifyPropCRC", False, live=True)
 
-    # Cleaning.
-    delete_hours: tuple[int, ...] = (4,)  # deleteWhen, local time
-    retention_ms: int = 72 * HOUR_MS  # fileReservedTime, which counts hours
+    # Cleaning. The hours are local time.
+    delete_hours: tuple[int, ...] = key(
+        "deleteWhen", (4,), read=_hours, show=_hours_text, live=True
+    )
+    retention_ms: int = key("fileReservedTime", 72 * HOUR_MS, unit=HOUR_MS, live=True)
     clean_start_ms: int = 60 * SECOND_MS  # fixed in RocketMQ
-    clean_interval_ms: int = 10 * SECOND_MS  # cleanResourceInterval
-    delete_batch_max: int = 10  # deleteFileBatchMax
-    delete_pause_ms: int = 100  # deleteCommitLogFilesInterval
-    queue_delete_pause_ms: int = 100  # deleteConsumeQueueFilesInterval
-    destroy_forced_ms: int = 120 * SECOND_MS  # destroyMapedFileIntervalForcibly
-    redelete_hanged_ms: int = 120 * SECOND_MS  # redeleteHangedFileInterval
-    clean_forced: bool = True  # cleanFileForciblyEnable
-    disk_used_max: int = 75  # diskMaxUsedSpaceRatio, per cent
-    disk_forced: int = 85  # diskSpaceCleanForciblyRatio, per cent
-    disk_warning: int = 90  # diskSpaceWarningLevelRatio, per cent
-    replicas_per_disk: int = 1  # replicasPerDiskPartition
-    logical_disk_forced: float = 0.8  # logicalDiskSpaceCleanForciblyThreshold
+    clean_interval_ms: int = key("cleanResourceInterval", 10 * SECOND_MS, live=True)
+    delete_batch_max: int = key("deleteFileBatchMax", 10, live=True)
+    delete_pause_ms: int = key("deleteCommitLogFilesInterval", 100, live=True)
+    queue_delete_pause_ms: int = key("deleteConsumeQueueFilesInterval", 100, live=True)
+    destroy_forced_ms: int = key("destroyMapedFileIntervalForcibly", 120 * SECOND_MS, live=True)
+    redelete_hanged_ms: int = key("redeleteHangedFileInterval", 120 * SECOND_MS, live=True)
+    clean_forced: bool = key("cleanFileForciblyEnable", True, live=True)
+    # Per cent.
+    disk_used_max: int = key("diskMaxUsedSpaceRatio", 75, read=_clamped_per_cent, live=True)
+    disk_forced: int = key("diskSpaceCleanForciblyRatio", 85, live=True)
+    disk_warning: int = key("diskSpaceWarningLevelRatio", 90, live=True)
+    replicas_per_disk: int = key("replicasPerDiskPartition", 1, live=True)
+    logical_disk_forced: float = key("logicalDiskSpaceCleanForciblyThreshold", 0.8, live=True)
 
     # Reading.
     memory_bytes: int = 0  # ours: physical memory for the 40 % rule; 0: ask the machine
-    in_memory_ratio: int = 40  # accessMessageInMemoryMaxRatio, per cent
-    transfer_bytes_in_memory: int = 256 * KiB  # maxTransferBytesOnMessageInMemory
-    transfer_count_in_memory: int = 32  # maxTransferCountOnMessageInMemory
-    transfer_bytes_on_disk: int = 64 * KiB  # maxTransferBytesOnMessageInDisk
-    transfer_count_on_disk: int = 8  # maxTransferCountOnMessageInDisk
-    filter_bytes_max: int = 16_000  # maxFilterMessageSize
-    cq_files_per_read: int = 1  # travelCqFileNumWhenGetMessage
-    query_count_max: int = 64  # maxMsgsNumBatch
+    in_memory_ratio: int = key("accessMessageInMemoryMaxRatio", 40, live=True)  # per cent
+    transfer_bytes_in_memory: int = key("maxTransferBytesOnMessageInMemory", 256 * KiB, live=True)
+    transfer_count_in_memory: int = key("maxTransferCountOnMessageInMemory", 32, live=True)
+    transfer_bytes_on_disk: int = key("maxTransferBytesOnMessageInDisk", 64 * KiB, live=True)
+    transfer_count_on_disk: int = key("maxTransferCountOnMessageInDisk", 8, live=True)
+    filter_bytes_max: int = key("maxFilterMessageSize", 16_000, live=True)
+    cq_files_per_read: int = key("travelCqFileNumWhenGetMessage", 1, live=True)
+    query_count_max: int = key("maxMsgsNumBatch", 64, live=True)
 
     def __post_init__(self) -> None:
         _require_file_bytes("segment_bytes", self.segment_bytes, 256, 1)
@@ -201,9 +258,9 @@ class StoreConfig:
 
     def properties(self) -> dict[str, str]:
         """Return everything as broker.conf keys and texts; `from_settings` would make the same of it."""
-        written = {key: _written(key, getattr(self, name)) for key, (name, _) in _KEYS.items()}
-        paths = self.commit_log_paths or (self.root / "commitlog",)
-        written["storePathCommitLog"] = ",".join(map(str, paths))
+        written = field_texts(self, _KEYS)
+        if not self.commit_log_paths:
+            written["storePathCommitLog"] = str(self.root / "commitlog")
         return {"storePathRootDir": str(self.root), **written}
 
     @property
@@ -226,56 +283,10 @@ def _require_file_bytes(name: str, value: int, least: int, multiple: int) -> Non
 
 def _as_given(error: ConfigError, settings: Mapping[str, str]) -> ConfigError:
     """Return the error with the key and the text that the settings have, if it is about one of them."""
-    for key, (name, _) in _KEYS.items():
-        if name == error.setting and key in settings:
-            return ConfigError(key, settings[key], error.rule)
+    for name, one in _KEYS.items():
+        if one.field == error.setting and name in settings:
+            return ConfigError(name, settings[name], error.rule)
     return error
-
-
-def _paths(text: str) -> tuple[Path, ...]:
-    return tuple(Path(part.strip()) for part in text.split(",") if part.strip())
-
-
-def _cq_file_bytes(text: str) -> int:
-    return rounded_file_bytes(int(text))
-
-
-def _batch_cq_file_bytes(text: str) -> int:
-    # As with simple queues: whole units.
-    return -(-int(text) // 46) * 46
-
-
-def _hours(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(";") if part.strip())
-
-
-def _hours_ms(text: str) -> int:
-    return int(text) * HOUR_MS
-
-
-def _clamped_per_cent(text: str) -> int:
-    return min(max(int(text), 10), 95)
-
-
-def _written(key: str, value: Any) -> str:
-    """Return a value as broker.conf has it."""
-    match key:
-        case "fileReservedTime":
-            return str(value // HOUR_MS)
-        case "deleteWhen":
-            return ";".join(f"{hour:02}" for hour in value)
-        case "messageDelayLevel":
-            return " ".join(map(_delay_text, value[1:]))
-        case "readOnlyCommitLogStorePaths":
-            return ",".join(map(str, value))
-    return value_text(value)
-
-
-def _delay_text(delay_ms: int) -> str:
-    for unit in ("d", "h", "m"):
-        if delay_ms and delay_ms % _UNIT_MS[unit] == 0:
-            return f"{delay_ms // _UNIT_MS[unit]}{unit}"
-    return f"{delay_ms // SECOND_MS}s"
 
 
 def _host(address: str, port: str) -> Host:
@@ -287,98 +298,11 @@ def _host(address: str, port: str) -> Host:
         raise ConfigError("brokerIP1", f"{address}:{port}", "must be an IP address") from cause
 
 
-LIVE_KEYS: Final = frozenset(
-    """
-    accessMessageInMemoryMaxRatio autoMessageVersionOnTopicLen checkCRCOnRecover
-    cleanFileForciblyEnable cleanResourceInterval commitCommitLogLeastPages
-    commitCommitLogThoroughInterval commitIntervalCommitLog dataReadAheadEnable
-    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
-    destroyMapedFileIntervalForcibly diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio
-    diskSpaceWarningLevelRatio fileReservedTime flushCommitLogLeastPages
-    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
-    flushConsumeQueueThoroughInterval flushIntervalCommitLog flushIntervalConsumeQueue
-    flushLeastPagesWhenWarmMapedFile forceVerifyPropCRC logicalDiskSpaceCleanForciblyThreshold
-    maxFilterMessageSize maxLmqConsumeQueueNum maxMessageSize maxMsgsNumBatch
-    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
-    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory osPageCacheBusyTimeOutMills
-    redeleteHangedFileInterval replicasPerDiskPartition syncFlushTimeout
-    travelCqFileNumWhenGetMessage wakeCommitWhenPutMessage wakeFlushWhenPutMessage
-    warmMapedFileEnable
-""".split()  # noqa: SIM905  (a list of quoted names is no easier to read)
-)
+_KEYS: Final = keys_of(StoreConfig, JAVA_READERS)  # storePathRootDir comes as `root`
+KEYS: Final = frozenset(_KEYS)
+"""What has an effect on a store."""
+LIVE_KEYS: Final = frozenset(name for name, one in _KEYS.items() if one.live)
 """Settings that an open store can be given (`MessageStore.reconfigure`).
 
 Those of recovery count at the next start, which is when they are used.
 """
-
-_KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    "storePathCommitLog": ("commit_log_paths", _paths),
-    "readOnlyCommitLogStorePaths": ("read_only_commit_log_paths", _paths),
-    "brokerRole": ("role", Role),
-    "mappedFileSizeCommitLog": ("segment_bytes", int),
-    "mappedFileSizeConsumeQueue": ("cq_file_bytes", _cq_file_bytes),
-    "mappedFileSizeConsumeQueueExt": ("ext_file_bytes", int),
-    "mapperFileSizeBatchConsumeQueue": ("batch_cq_file_bytes", _batch_cq_file_bytes),
-    "maxHashSlotNum": ("index_slots", int),
-    "maxIndexNum": ("index_items", int),
-    "maxMessageSize": ("message_bytes_max", int),
-    "autoMessageVersionOnTopicLen": ("auto_version", java_boolean),
-    "enabledAppendPropCRC": ("property_crc", java_boolean),
-    "osPageCacheBusyTimeOutMills": ("page_cache_busy_ms", int),
-    "messageDelayLevel": ("delay_ms", parse_delay_levels),
-    "enableLmq": ("enable_lmq", java_boolean),
-    "enableMultiDispatch": ("enable_multi_dispatch", java_boolean),
-    "maxLmqConsumeQueueNum": ("lmq_count_max", int),
-    "enableConsumeQueueExt": ("enable_cq_ext", java_boolean),
-    "messageIndexEnable": ("index_enabled", java_boolean),
-    "messageIndexSafe": ("index_safe", java_boolean),
-    "warmMapedFileEnable": ("warm_segments", java_boolean),
-    "flushLeastPagesWhenWarmMapedFile": ("warm_flush_pages", int),
-    "dataReadAheadEnable": ("read_ahead", java_boolean),
-    "transientStorePoolEnable": ("transient_pool", java_boolean),
-    "transientStorePoolSize": ("transient_pool_size", int),
-    "flushDiskType": ("flush_mode", FlushMode),
-    "flushIntervalCommitLog": ("flush_interval_ms", int),
-    "flushCommitLogTimed": ("flush_timed", java_boolean),
-    "flushCommitLogLeastPages": ("flush_least_pages", int),
-    "flushCommitLogThoroughInterval": ("flush_thorough_ms", int),
-    "wakeFlushWhenPutMessage": ("wake_flush_on_append", java_boolean),
-    "commitIntervalCommitLog": ("commit_interval_ms", int),
-    "commitCommitLogLeastPages": ("commit_least_pages", int),
-    "commitCommitLogThoroughInterval": ("commit_thorough_ms", int),
-    "wakeCommitWhenPutMessage": ("wake_commit_on_append", java_boolean),
-    "syncFlushTimeout": ("sync_flush_timeout_ms", int),
-    "flushIntervalConsumeQueue": ("queue_flush_interval_ms", int),
-    "flushConsumeQueueLeastPages": ("queue_flush_least_pages", int),
-    "flushConsumeQueueThoroughInterval": ("queue_flush_thorough_ms", int),
-    "readUnCommitted": ("read_uncommitted", java_boolean),
-    "dispatch": ("dispatch", DispatchMode),
-    "checkCRCOnRecover": ("check_crc_on_recover", java_boolean),
-    "forceVerifyPropCRC": ("force_property_crc", java_boolean),
-    "deleteWhen": ("delete_hours", _hours),
-    "fileReservedTime": ("retention_ms", _hours_ms),
-    "cleanResourceInterval": ("clean_interval_ms", int),
-    "deleteFileBatchMax": ("delete_batch_max", int),
-    "deleteCommitLogFilesInterval": ("delete_pause_ms", int),
-    "deleteConsumeQueueFilesInterval": ("queue_delete_pause_ms", int),
-    "destroyMapedFileIntervalForcibly": ("destroy_forced_ms", int),
-    "redeleteHangedFileInterval": ("redelete_hanged_ms", int),
-    "cleanFileForciblyEnable": ("clean_forced", java_boolean),
-    "diskMaxUsedSpaceRatio": ("disk_used_max", _clamped_per_cent),
-    "diskSpaceCleanForciblyRatio": ("disk_forced", int),
-    "diskSpaceWarningLevelRatio": ("disk_warning", int),
-    "replicasPerDiskPartition": ("replicas_per_disk", int),
-    "logicalDiskSpaceCleanForciblyThreshold": ("logical_disk_forced", float),
-    "accessMessageInMemoryMaxRatio": ("in_memory_ratio", int),
-    "maxTransferBytesOnMessageInMemory": ("transfer_bytes_in_memory", int),
-    "maxTransferCountOnMessageInMemory": ("transfer_count_in_memory", int),
-    "maxTransferBytesOnMessageInDisk": ("transfer_bytes_on_disk", int),
-    "maxTransferCountOnMessageInDisk": ("transfer_count_on_disk", int),
-    "maxFilterMessageSize": ("filter_bytes_max", int),
-    "travelCqFileNumWhenGetMessage": ("cq_files_per_read", int),
-    "maxMsgsNumBatch": ("query_count_max", int),
-}
-"""broker.conf key -> (field, how its text becomes a value). storePathRootDir comes as `root`."""
-
-KEYS: Final = frozenset(_KEYS)
-"""What has an effect on a store."""

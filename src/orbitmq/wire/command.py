@@ -1,96 +1,93 @@
-"""The bytes of a command: one frame.
-
-Layout of a frame, big-endian:
-
-at  | size | type | field         | RocketMQ name | meaning
-0   |    4 | i32  | length        | total length  | bytes that follow this word
-4   |    4 | u32  | mark          | header length | encoding << 24 | header length
-8   |    n | text | header        | header data   | see `header_json`, `header_binary`
-8+n |    m | text | body          | body          | the rest
-"""
+"""Command: one request or answer, as both header encodings carry it."""
 
 import itertools
-import struct
-from typing import Final
+from enum import IntEnum
+from typing import Annotated, Final
 
-from orbitmq.errors import RemoteProtocolError
-from orbitmq.wire import header_binary
-from orbitmq.wire.header import ONEWAY_FLAG, RESPONSE_FLAG, Command, Encoding
-from orbitmq.wire.header_json import decode_header as decode_json
-from orbitmq.wire.header_json import encode_header as encode_json
+import msgspec
 
-__all__ = [
-    "ONEWAY_FLAG",
-    "PREFIX",
-    "PREFIX_BYTES",
-    "RESPONSE_FLAG",
-    "Command",
-    "Encoding",
-    "Opaques",
-    "decode_command",
-    "decode_parts",
-    "encode_command",
-    "encode_prefix",
-]
+from orbitmq.wire.codes import VERSION
 
-PREFIX: Final = struct.Struct(">iI")
-PREFIX_BYTES: Final = 8
-ENCODING_SHIFT: Final = 24
-HEADER_LENGTH_MASK: Final = (1 << ENCODING_SHIFT) - 1
+RESPONSE_FLAG: Final = 1
+ONEWAY_FLAG: Final = 2
+INT_MIN: Final = -(1 << 31)
+INT_MAX: Final = (1 << 31) - 1
 OPAQUE_MAX: Final = 0x7FFFFFFF
 
-_pack: Final = PREFIX.pack
-_JSON: Final = Encoding.JSON
-_BINARY: Final = Encoding.BINARY
+_Int = Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)]
 
 
-def encode_prefix(command: Command, body_bytes: int) -> bytes:
-    """Return everything of a frame but its body, for a body of this length that is sent beside it."""
-    if command.encoding is _JSON:
-        header, mark = encode_json(command), 0
-    else:
-        header, mark = header_binary.encode_header(command), _BINARY << ENCODING_SHIFT
-    size = len(header)
-    if size > HEADER_LENGTH_MASK:
-        raise RemoteProtocolError(f"a header of {size} bytes is too long for a frame")
-    prefix: bytes = _pack(4 + size + body_bytes, mark | size)
-    return prefix + header
+class Encoding(IntEnum):
+    """How a header is written; RocketMQ's SerializeType."""
+
+    JSON = 0
+    BINARY = 1
 
 
-def encode_command(command: Command) -> bytes:
-    """Return the whole frame."""
-    body = command.body
-    return encode_prefix(command, len(body)) + body if body else encode_prefix(command, 0)
+# A header's JSON is decoded straight into this: the names of its members are the renamed attributes.
+class Command(msgspec.Struct, gc=False, eq=False, rename={"fields": "extFields"}):
+    """One request or answer. `fields` is None where the header has none at all."""
+
+    code: _Int
+    fields: dict[str, str] | None = None
+    body: bytes = b""
+    opaque: _Int = 0
+    flag: _Int = 0
+    remark: str | None = None
+    language: str = "PYTHON"
+    version: _Int = VERSION
+    encoding: Encoding = Encoding.JSON
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & RESPONSE_FLAG)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & ONEWAY_FLAG)
+
+    def answer(
+        self,
+        code: int = 0,
+        remark: str | None = None,
+        *,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+    ) -> "Command":
+        """Return the answer to this request, in the encoding in which it was asked."""
+        return Command(
+            code,
+            fields,
+            body,
+            self.opaque,
+            RESPONSE_FLAG,
+            remark,
+            "JAVA",  # what every client expects of a broker; C++ looks at it
+            VERSION,
+            self.encoding,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        # A command that was read is of a subclass, and no less equal for that.
+        if not isinstance(other, Command):
+            return NotImplemented
+        return all(
+            getattr(self, name) == getattr(other, name) for name in Command.__struct_fields__
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
 
-def decode_command(frame: bytes) -> Command:
-    """Return the command in a whole frame, length word included."""
-    if len(frame) < PREFIX_BYTES:
-        raise RemoteProtocolError(f"a frame of {len(frame)} bytes has no header")
-    length, mark = PREFIX.unpack_from(frame)
-    size = mark & HEADER_LENGTH_MASK
-    if length != len(frame) - 4 or size > length - 4:
-        what = f"length {length} and header length {size} do not fit"
-        raise RemoteProtocolError(f"frame of {len(frame)} bytes: {what}")
-    body_at = PREFIX_BYTES + size
-    return decode_parts(mark, memoryview(frame)[PREFIX_BYTES:body_at], bytes(frame[body_at:]))
+class ReadCommand(Command, gc=False, eq=False, rename={"fields": "extFields"}):
+    """A command that came: what its header leaves out is zero, not what we would have written."""
 
+    code: _Int = 0
+    language: str = "OTHER"
+    version: _Int = 0
 
-def decode_parts(mark: int, header: memoryview, body: bytes) -> Command:
-    """Return the command of a frame's mark, header and body; their lengths were checked."""
-    command: Command
-    if mark <= HEADER_LENGTH_MASK:
-        command = decode_json(header)
-        # Set although it is the default: the JSON of a header may have a member of this name.
-        command.encoding = _JSON
-    elif mark >> ENCODING_SHIFT == _BINARY:
-        command = header_binary.decode_header(header)
-        command.encoding = _BINARY
-    else:
-        encoding = mark >> ENCODING_SHIFT
-        raise RemoteProtocolError(f"header encoding {encoding} is neither JSON (0) nor binary (1)")
-    command.body = body
-    return command
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name in Command.__struct_fields__)
+        return f"Command({', '.join(shown)})"
 
 
 class Opaques:

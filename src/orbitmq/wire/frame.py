@@ -1,11 +1,23 @@
-"""Cut a stream of bytes into frames and commands. Owns no socket: any chunking, any I/O library."""
+"""The bytes of a command: one frame; and a stream of bytes cut into frames. Owns no socket: any chunking.
+
+Layout of a frame, big-endian:
+
+at  | size | type | field         | RocketMQ name | meaning
+0   |    4 | i32  | length        | total length  | bytes that follow this word
+4   |    4 | u32  | mark          | header length | encoding << 24 | header length
+8   |    n | text | header        | header data   | see `header_json`, `header_binary`
+8+n |    m | text | body          | body          | the rest
+"""
 
 import struct
 from typing import Final
 
 from orbitmq.errors import RemoteProtocolError
 from orbitmq.units import MiB
-from orbitmq.wire.command import HEADER_LENGTH_MASK, PREFIX, PREFIX_BYTES, Command, decode_parts
+from orbitmq.wire import header_binary
+from orbitmq.wire.command import Command, Encoding
+from orbitmq.wire.header_json import decode_header as decode_json
+from orbitmq.wire.header_json import encode_header as encode_json
 
 FRAME_BYTES_MAX: Final = 16 * MiB
 """RocketMQ's own limit, length word included: a larger frame would pass here and be refused there."""
@@ -13,11 +25,55 @@ FRAME_BYTES_MAX: Final = 16 * MiB
 HEADER_BYTES_MAX: Final = 1 * MiB
 """The longest header of a real client is that of a send with 32 KiB of properties, escaped: 200 KiB."""
 
+PREFIX: Final = struct.Struct(">iI")
+PREFIX_BYTES: Final = 8
+ENCODING_SHIFT: Final = 24
+HEADER_LENGTH_MASK: Final = (1 << ENCODING_SHIFT) - 1
+
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_BYTES: Final = 4
 _LENGTH_MIN: Final = 4  # the mark alone
 
+_pack: Final = PREFIX.pack
 _unpack: Final = PREFIX.unpack_from
+_JSON: Final = Encoding.JSON
+_BINARY: Final = Encoding.BINARY
+
+
+def encode_prefix(command: Command, body_bytes: int) -> bytes:
+    """Return everything of a frame but its body, for a body of this length that is sent beside it."""
+    if command.encoding is _JSON:
+        header, mark = encode_json(command), 0
+    else:
+        header, mark = header_binary.encode_header(command), _BINARY << ENCODING_SHIFT
+    size = len(header)
+    if size > HEADER_LENGTH_MASK:
+        raise RemoteProtocolError(f"a header of {size} bytes is too long for a frame")
+    prefix: bytes = _pack(4 + size + body_bytes, mark | size)
+    return prefix + header
+
+
+def encode_command(command: Command) -> bytes:
+    """Return the whole frame."""
+    body = command.body
+    return encode_prefix(command, len(body)) + body if body else encode_prefix(command, 0)
+
+
+def decode_parts(mark: int, header: memoryview, body: bytes) -> Command:
+    """Return the command of a frame's mark, header and body; their lengths were checked."""
+    command: Command
+    if mark <= HEADER_LENGTH_MASK:
+        command = decode_json(header)
+        # Set although it is the default: the JSON of a header may have a member of this name.
+        command.encoding = _JSON
+    elif mark >> ENCODING_SHIFT == _BINARY:
+        command = header_binary.decode_header(header)
+        command.encoding = _BINARY
+    else:
+        encoding = mark >> ENCODING_SHIFT
+        raise RemoteProtocolError(f"header encoding {encoding} is neither JSON (0) nor binary (1)")
+    command.body = body
+    return command
 
 
 class FrameDecoder:

@@ -26,7 +26,7 @@ from typing import Final
 
 from orbitmq.errors import RemoteProtocolError
 from orbitmq.wire.codes import Language
-from orbitmq.wire.header import Command, ReadCommand
+from orbitmq.wire.command import Command, ReadCommand
 
 FIXED: Final = struct.Struct(">hBhii")
 assert FIXED.size == 13

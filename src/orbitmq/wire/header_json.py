@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from orbitmq.errors import RemoteProtocolError
-from orbitmq.wire.header import INT_MAX, INT_MIN, Command, ReadCommand
+from orbitmq.wire.command import INT_MAX, INT_MIN, Command, ReadCommand
 
 _Value = str | int | float | bool | None
 

@@ -65,7 +65,7 @@ def test_no_group_is_made_where_that_is_switched_off() -> None:
 def test_changes_are_told_and_counted() -> None:
     groups = table()
     told: list[int] = []
-    groups.on_change.append(lambda: told.append(groups.changes))
+    groups.on_change.append(lambda group, config: told.append(groups.changes))
 
     groups.put(GroupConfig(group_name="G", retry_max_times=3))
     groups.set_forbidden("G", "T", 2)

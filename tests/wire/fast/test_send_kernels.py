@@ -9,17 +9,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from drawn_sends import KEY, batch, frame, sends
-from golden_frames import good_frames, names
+from golden_frames import decode_command, good_frames, names
 from message_replay import send_command
 from orbitmq.format.ordinary import SPECIAL_FLAGS, is_ordinary
 from orbitmq.format.record import decode_record, encode_record
 from orbitmq.message import AppendRequest, Host
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import Command, decode_command
+from orbitmq.wire.command import Command
 from orbitmq.wire.fast.kernels import compiled, plain, twins
-from orbitmq.wire.fast.layout import PARTS
+from orbitmq.wire.fast.layout import PARTS, SendKernels
 from orbitmq.wire.fast.run import SENDS_MAX, SendRun
-from orbitmq.wire.fast.signature import SendKernels
 from orbitmq.wire.frame import FrameDecoder
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS, SendHeader
 

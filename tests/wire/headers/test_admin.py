@@ -7,7 +7,6 @@ from orbitmq.errors import FieldError
 from orbitmq.wire.headers.admin import (
     BrokerConsumeStatsHeader,
     ConsumeDirectlyHeader,
-    ConsumerGroupHeader,
     ConsumerStatusHeader,
     ConsumeStatsHeader,
     CorrectionOffsetHeader,
@@ -23,6 +22,7 @@ from orbitmq.wire.headers.admin import (
     StatsItemHeader,
     TopicHeader,
 )
+from orbitmq.wire.headers.clients import ConsumerGroupHeader
 from orbitmq.wire.headers.header import Header
 
 KINDS: dict[int, type[Header]] = {

@@ -1,6 +1,6 @@
 """Typed header fields: names, types, what is missing or wrong."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pytest
 
@@ -8,7 +8,6 @@ from orbitmq.errors import FieldError
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class Sample(Header):
     consumer_group: str
     queue_id: int

@@ -14,11 +14,10 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.net.connection import Connection
+from orbitmq.broker.context import BrokerContext
+from orbitmq.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +32,7 @@ class Parked:
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Connection,
         topic: str,
         queue_id: int,
         offset: int,
@@ -50,7 +49,7 @@ class Parked:
 class LongPoll:
     """The parked pulls of one broker. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._store, self._clock, self._loop = context.store, context.clock, context.loop
         self._queues: dict[tuple[str, int], dict[int, Parked]] = {}
         self._by_connection: dict[Connection, dict[int, Parked]] = {}
@@ -113,7 +112,7 @@ class LongPoll:
             self._timer.cancel()
             self._timer = None
 
-    def drop(self, connection: "Connection") -> None:
+    def drop(self, connection: Connection) -> None:
         """Forget the pulls of a connection that is gone."""
         for parked in list(self._by_connection.get(connection, {}).values()):
             self._remove(parked)

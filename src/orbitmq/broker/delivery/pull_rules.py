@@ -15,20 +15,18 @@ no subscription in the request, group not online       | 24
 expression that is not of tags                         | 1
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sends.answers import FAQ
+from orbitmq.net.connection import Connection
+from orbitmq.wire.bodies.group_config import GroupConfig
+from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+from orbitmq.wire.headers.pull import PullHeader
 from orbitmq.wire.pull_flags import PullFlag
-
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.net.connection import Connection
-    from orbitmq.wire.bodies.group_config import GroupConfig
-    from orbitmq.wire.bodies.topic_config import TopicConfig
-    from orbitmq.wire.command import Command
-    from orbitmq.wire.headers.pull import PullHeader
 
 TAG: Final = "TAG"
 FORBIDDEN_READ: Final = 1 << 2  # what an operator forbids a group with code 353
@@ -38,15 +36,15 @@ _SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
 class PullCheck(NamedTuple):
     """A pull that passed: whose it is, and which messages it wants."""
 
-    group: "GroupConfig"
-    topic: "TopicConfig"
+    group: GroupConfig
+    topic: TopicConfig
     expression: str
 
 
 class PullRules:
     """Checks pulls. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context, self._config = context, context.config
 
     @property
@@ -54,9 +52,7 @@ class PullRules:
         """Whether a consumer that is far behind is sent to a replica (slaveReadEnable)."""
         return self._config.given.get("slaveReadEnable", "").lower() == "true"
 
-    def check(
-        self, connection: "Connection", request: "Command", header: "PullHeader"
-    ) -> PullCheck:
+    def check(self, connection: Connection, request: Command, header: PullHeader) -> PullCheck:
         """Return what the pull is about. Refusal: it may not be."""
         if not self._config.readable:
             remark = f"the broker[{self._config.host}] pulling message is forbidden"
@@ -72,7 +68,7 @@ class PullRules:
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         return PullCheck(group, topic, expression)
 
-    def _group(self, header: "PullHeader") -> "GroupConfig":
+    def _group(self, header: PullHeader) -> GroupConfig:
         name = header.consumer_group
         group = self._context.groups.get_or_create(name)
         if group is None:
@@ -82,7 +78,7 @@ class PullRules:
             raise _forbidden(f"subscription group no permission, {name}", 2)
         return group
 
-    def _topic(self, connection: "Connection", header: "PullHeader") -> "TopicConfig":
+    def _topic(self, connection: Connection, header: PullHeader) -> TopicConfig:
         topic = self._context.topics.get(header.topic)
         if topic is None:
             remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
@@ -97,7 +93,7 @@ class PullRules:
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         return topic
 
-    def _subscription(self, header: "PullHeader", group: "GroupConfig") -> tuple[str, str]:
+    def _subscription(self, header: PullHeader, group: GroupConfig) -> tuple[str, str]:
         """Return type and text of what the group subscribed to by heartbeat."""
         name, topic = header.consumer_group, header.topic
         online = self._context.consumers.group(name)

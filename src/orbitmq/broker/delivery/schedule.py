@@ -11,8 +11,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from orbitmq.broker.context import BrokerContext
 from orbitmq.errors import FormatError, StateFileError
 from orbitmq.format.record import Record, decode_record
 from orbitmq.message import (
@@ -26,9 +27,6 @@ from orbitmq.message import (
 )
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.topic_config import DataVersion
-
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +60,7 @@ class _Due(NamedTuple):
 class Schedule:
     """The delay levels of one broker. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._store, self._clock, self._loop = context.store, context.clock, context.loop
         self._delay_ms = context.store.config.delay_ms
         self._idle_ms = min(IDLE_MS, max(RETRY_MS, min(self._delay_ms[1:])))

@@ -1,41 +1,23 @@
 """Clients coming, staying and going: heartbeats, consumer lists, queue locks (34, 35, 38, 41, 42, 46)."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
+from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler
 from orbitmq.broker.tables.clients import ClientConnection
+from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.heartbeat import CheckClient, ConsumerData, ConsumerIds, HeartbeatData
 from orbitmq.wire.bodies.locks import LockAnswer, LockRequest
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.clients import ConsumerGroupHeader, HeartbeatAnswer, UnregisterClient
 
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.net.connection import Connection
 
-
-class ClientsProcessor:
+class ClientsProcessor(Processor):
     """Keeps the tables of producers, consumers and locks."""
-
-    def __init__(self, context: "BrokerContext") -> None:
-        self._context = context
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.HEART_BEAT: self.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list,
-            RequestCode.LOCK_BATCH_MQ: self.lock,
-            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_client,
-        }
 
     # Heartbeats
 
-    def heartbeat(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.HEART_BEAT)
+    def heartbeat(self, connection: Connection, request: Command) -> Command:
         """Register a client's producers and consumers (34)."""
         data = HeartbeatData.decode(request.body)
         client = ClientConnection(
@@ -84,7 +66,8 @@ class ClientsProcessor:
         known = context.consumers.group(name)
         return changed or (without and known is not None and not known.subscriptions)
 
-    def unregister(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.UNREGISTER_CLIENT)
+    def unregister(self, connection: Connection, request: Command) -> Command:
         """Remove a client from a group (35)."""
         header = UnregisterClient.read(request.fields)
         if header.producer_group is not None:
@@ -93,7 +76,8 @@ class ClientsProcessor:
             self._context.consumers.unregister(header.consumer_group, connection)
         return request.answer(fields={})
 
-    def consumer_list(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    def consumer_list(self, connection: Connection, request: Command) -> Command:
         """Tell the client ids of a group's members, for their rebalance (38)."""
         name = ConsumerGroupHeader.read(request.fields).consumer_group
         group = self._context.consumers.group(name)
@@ -103,7 +87,8 @@ class ClientsProcessor:
         ids = list(dict.fromkeys(group.client_ids))
         return request.answer(fields={}, body=ConsumerIds(consumer_id_list=ids).encode())
 
-    def check_client(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.CHECK_CLIENT_CONFIG)
+    def check_client(self, connection: Connection, request: Command) -> Command:
         """Tell whether a consumer's filter can be used here (46)."""
         subscription = CheckClient.decode(request.body).subscription_data if request.body else None
         if subscription is None or subscription.is_tag:
@@ -114,13 +99,15 @@ class ClientsProcessor:
 
     # Locks
 
-    def lock(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.LOCK_BATCH_MQ)
+    def lock(self, connection: Connection, request: Command) -> Command:
         """Lock queues for an orderly consumer; tell those that it has now (41)."""
         asked = LockRequest.decode(request.body)
         locked = self._context.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set)
         return request.answer(body=LockAnswer(locked=locked).encode())
 
-    def unlock(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.UNLOCK_BATCH_MQ)
+    def unlock(self, connection: Connection, request: Command) -> Command:
         """Give back queues of an orderly consumer (42)."""
         asked = LockRequest.decode(request.body)
         self._context.locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)

@@ -1,12 +1,9 @@
 """Who is online, for tools: consumers and producers of groups."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler
 from orbitmq.broker.tables.clients import ClientConnection as Client
+from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.connections import (
     ClientConnection,
     ConsumerConnections,
@@ -16,26 +13,15 @@ from orbitmq.wire.bodies.connections import (
 )
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.admin import ConsumerGroupHeader, ProducerGroupHeader
-
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
+from orbitmq.wire.headers.admin import ProducerGroupHeader
+from orbitmq.wire.headers.clients import ConsumerGroupHeader
 
 
-class ConnectionsProcessor:
+class ConnectionsProcessor(Processor):
     """Answers what tools ask about clients."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
-            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
-        }
-
-    def _consumers(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
+    def _consumers(self, connection: Connection, request: Command) -> Command:
         name = ConsumerGroupHeader.read(request.fields).consumer_group
         group = self._context.consumers.group(name)
         if group is None:
@@ -50,7 +36,8 @@ class ConnectionsProcessor:
         )
         return request.answer(body=body.encode())
 
-    def _producers(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_PRODUCER_CONNECTION_LIST)
+    def _producers(self, connection: Connection, request: Command) -> Command:
         name = ProducerGroupHeader.read(request.fields).producer_group
         clients = self._context.producers.connections(name)
         if not clients:
@@ -59,7 +46,8 @@ class ConnectionsProcessor:
         body = ProducerConnections(connection_set=[_connection(client) for client in clients])
         return request.answer(body=body.encode())
 
-    def _all_producers(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_ALL_PRODUCER_INFO)
+    def _all_producers(self, connection: Connection, request: Command) -> Command:
         data = {
             group: [
                 ProducerInfo(

@@ -3,12 +3,12 @@
 14, 15, 29 to 32, and for replicas 43, 45.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler
 from orbitmq.message import Boundary, GetStatus
+from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.dialect import dumps
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -21,34 +21,16 @@ from orbitmq.wire.headers.offsets import (
     UpdateConsumerOffset,
 )
 
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.net.connection import Connection
-
 QUEUE_ID_MAX: Final = 2**31 - 1
 
 
-class OffsetsProcessor:
+class OffsetsProcessor(Processor):
     """Answers questions about offsets, and keeps those that consumers report."""
-
-    def __init__(self, context: "BrokerContext") -> None:
-        self._context = context
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
-            RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offsets,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offsets,
-        }
 
     # Consumers
 
-    def query(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.QUERY_CONSUMER_OFFSET, of_queues=True)
+    def query(self, connection: Connection, request: Command) -> Command:
         """Tell how far a group has read a queue (14)."""
         header = QueryConsumerOffset.read(request.fields)
         topic, queue_id = header.topic, header.queue_id
@@ -74,7 +56,7 @@ class OffsetsProcessor:
         if config is None:
             return False
         queues = max(config.read_queue_nums, config.write_queue_nums)
-        return 0 <= queue_id < queues and self._context.store.max_offset(topic, queue_id) == 0
+        return 0 <= queue_id < queues and self._store.max_offset(topic, queue_id) == 0
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
         """Tell whether the queue's first message is still there, and in memory.
@@ -82,13 +64,14 @@ class OffsetsProcessor:
         A new group then reads all of it: a consumer that is started a moment after its producer must
         not miss the first messages, whatever its start offset.
         """
-        store = self._context.store
-        if not self._context.config.zero_if_in_memory or store.min_offset(topic, queue_id) > 0:
+        store = self._store
+        if not self._config.zero_if_in_memory or store.min_offset(topic, queue_id) > 0:
             return False
         found = store.get(topic, queue_id, 0, 1)
         return found.status is GetStatus.FOUND and store.is_in_memory(found.log_offsets[0])
 
-    def update(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.UPDATE_CONSUMER_OFFSET)
+    def update(self, connection: Connection, request: Command) -> Command:
         """Keep how far a consumer says that its group has read (15)."""
         header = UpdateConsumerOffset.read(request.fields)
         context, topic = self._context, header.topic
@@ -114,43 +97,49 @@ class OffsetsProcessor:
 
     # Queues
 
-    def search(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, of_queues=True)
+    def search(self, connection: Connection, request: Command) -> Command:
         """Tell which offset a time stands for (29)."""
         header = SearchOffset.read(request.fields)
         is_upper = (header.boundary_type or "").upper() == Boundary.UPPER.value
         boundary = Boundary.UPPER if is_upper else Boundary.LOWER
-        store = self._context.store
+        store = self._store
         offset = store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
         return request.answer(fields=OffsetAnswer(offset=offset).write())
 
-    def max_offset(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_MAX_OFFSET, of_queues=True)
+    def max_offset(self, connection: Connection, request: Command) -> Command:
         """Tell the offset that a queue's next message gets (30)."""
         header = QueueHeader.read(request.fields)
-        offset = self._context.store.max_offset(header.topic, header.queue_id)
+        offset = self._store.max_offset(header.topic, header.queue_id)
         return request.answer(fields=OffsetAnswer(offset=offset).write())
 
-    def min_offset(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_MIN_OFFSET)
+    def min_offset(self, connection: Connection, request: Command) -> Command:
         """Tell the first offset of a queue that is still kept (31)."""
         header = QueueHeader.read(request.fields)
-        topic, queue_id, store = header.topic, header.queue_id, self._context.store
+        topic, queue_id, store = header.topic, header.queue_id, self._store
         offset = store.min_offset(topic, queue_id)
         if not store.max_offset(topic, queue_id):
             offset = self._context.topics.empty_min_offset(topic)
         return request.answer(remark="", fields=OffsetAnswer(offset=offset).write())
 
-    def earliest_time(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_EARLIEST_MSG_STORETIME)
+    def earliest_time(self, connection: Connection, request: Command) -> Command:
         """Tell when the first message of a queue was stored (32)."""
         header = QueueHeader.read(request.fields)
-        topic, queue_id, store = header.topic, header.queue_id, self._context.store
+        topic, queue_id, store = header.topic, header.queue_id, self._store
         time_ms = store.store_time(topic, queue_id, store.min_offset(topic, queue_id))
         return request.answer(fields=TimestampAnswer(timestamp=time_ms).write())
 
     # Replicas
 
-    def all_consumer_offsets(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    def all_consumer_offsets(self, connection: Connection, request: Command) -> Command:
         """Give all consumer offsets (43)."""
         return request.answer(body=self._context.offsets.body().encode())
 
-    def all_delay_offsets(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_ALL_DELAY_OFFSET)
+    def all_delay_offsets(self, connection: Connection, request: Command) -> Command:
         """Give the progress of all delay levels (45)."""
         return request.answer(body=dumps(self._context.schedule.snapshot()))

@@ -1,12 +1,12 @@
 """Progress of consumer groups for tools: how far each is, how old what it waits for is, who reads what."""
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler
+from orbitmq.net.connection import Connection
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.connections import GroupSubscription
 from orbitmq.wire.bodies.lists import GroupList, TopicList
@@ -35,9 +35,6 @@ from orbitmq.wire.headers.admin import (
     TopicHeader,
 )
 
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
-
 UNITS_MAX: Final = 10_000
 """So many units of a consume queue are answered at most (321)."""
 
@@ -45,28 +42,13 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 _DONE: Final = "not set any response code"  # the remark with which RocketMQ says that all is well
 
 
-class ProgressProcessor:
+class ProgressProcessor(Processor):
     """Answers what tools ask about consumers' progress."""
-
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.GET_CONSUME_STATS: self._consume_stats,
-            RequestCode.GET_BROKER_CONSUME_STATS: self._broker_stats,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_spans,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics_of,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
-            RequestCode.QUERY_CORRECTION_OFFSET: self._correction,
-            RequestCode.CLONE_GROUP_OFFSET: self._clone,
-            RequestCode.QUERY_CONSUME_QUEUE: self._units,
-        }
 
     # How far groups are
 
-    def _consume_stats(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_CONSUME_STATS, of_queues=True)
+    def _consume_stats(self, connection: Connection, request: Command) -> Command:
         header = ConsumeStatsHeader.read(request.fields)
         group = header.consumer_group
         stats = ConsumeStats(offset_table={})
@@ -96,14 +78,14 @@ class ProgressProcessor:
     def _add(
         self, stats: ConsumeStats, group: str, config: TopicConfig, queues: int, *, pulled: bool
     ) -> None:
-        topic, name = config.topic_name, self._context.config.name
+        topic, name = config.topic_name, self._config.name
         for queue_id in range(queues):
             progress = self._progress(group, topic, queue_id, pulled=pulled)
             stats.offset_table[MessageQueue(topic, name, queue_id)] = progress
         stats.consume_tps += self._context.statistics.get_tps(topic, group)
 
     def _progress(self, group: str, topic: str, queue_id: int, *, pulled: bool) -> QueueProgress:
-        store, offsets = self._context.store, self._context.offsets
+        store, offsets = self._store, self._context.offsets
         consumed = max(offsets.get(group, topic, queue_id), 0)
         pull = max(consumed, offsets.pull_offset(group, topic, queue_id)) if pulled else 0
         time_ms = store.store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
@@ -114,7 +96,8 @@ class ProgressProcessor:
             last_timestamp=max(time_ms, 0),
         )
 
-    def _broker_stats(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_BROKER_CONSUME_STATS, of_queues=True)
+    def _broker_stats(self, connection: Connection, request: Command) -> Command:
         ordered_only = BrokerConsumeStatsHeader.read(request.fields).is_order
         body = BrokerConsumeStats(broker_addr=self._context.address, consume_stats_list=[])
         for group in self._context.groups.all():
@@ -136,7 +119,8 @@ class ProgressProcessor:
                 found.append(stats)
         return found
 
-    def _time_spans(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.QUERY_CONSUME_TIME_SPAN, of_queues=True)
+    def _time_spans(self, connection: Connection, request: Command) -> Command:
         header = GroupTopicHeader.read(request.fields)
         config = self._context.topics.get(header.topic)
         if config is None:
@@ -148,7 +132,7 @@ class ProgressProcessor:
         return request.answer(body=ConsumeTimeSpans(consume_time_span_set=spans).encode())
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
-        context, store = self._context, self._context.store
+        context, store = self._context, self._store
         start, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         first = store.store_time(topic, queue_id, start)
         last = store.store_time(topic, queue_id, end - 1)
@@ -170,19 +154,22 @@ class ProgressProcessor:
 
     # Who reads what
 
-    def _groups_of(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
+    def _groups_of(self, connection: Connection, request: Command) -> Command:
         topic = TopicHeader.read(request.fields).topic
         context = self._context
         groups = {*context.consumers.groups_subscribing(topic), *context.offsets.groups_of(topic)}
         return request.answer(body=GroupList(group_list=sorted(groups)).encode())
 
-    def _topics_of(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.QUERY_TOPICS_BY_CONSUMER)
+    def _topics_of(self, connection: Connection, request: Command) -> Command:
         group = GroupHeader.read(request.fields).group
         topics = sorted(self._context.offsets.topics_of(group))
         body = TopicList(topic_list=topics, broker_addr=self._context.address)
         return request.answer(body=body.encode())
 
-    def _subscription(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
+    def _subscription(self, connection: Connection, request: Command) -> Command:
         header = GroupTopicHeader.read(request.fields)
         online = self._context.consumers.group(header.group)
         found = online.subscription(header.topic) if online else None
@@ -191,7 +178,8 @@ class ProgressProcessor:
 
     # Offsets of several groups
 
-    def _correction(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.QUERY_CORRECTION_OFFSET)
+    def _correction(self, connection: Connection, request: Command) -> Command:
         """Answer the smallest offset of all groups; the largest number where a group is behind another."""
         header = CorrectionOffsetHeader.read(request.fields)
         left_out = set((header.filter_groups or "").split(","))
@@ -200,7 +188,7 @@ class ProgressProcessor:
             if group in left_out:
                 continue
             for queue_id, offset in self._context.offsets.queues(group, header.topic).items():
-                if offset >= self._context.store.min_offset(header.topic, queue_id):
+                if offset >= self._store.min_offset(header.topic, queue_id):
                     smallest[queue_id] = min(offset, smallest.get(queue_id, offset))
         compared = self._context.offsets.queues(header.compare_group or "", header.topic)
         for queue_id, offset in compared.items():
@@ -209,7 +197,8 @@ class ProgressProcessor:
         table = dict(sorted(smallest.items()))
         return request.answer(body=CorrectionOffsets(correction_offsets=table).encode())
 
-    def _clone(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.CLONE_GROUP_OFFSET)
+    def _clone(self, connection: Connection, request: Command) -> Command:
         header = CloneOffsetsHeader.read(request.fields)
         offsets = self._context.offsets
         topic = (header.topic or "").strip()
@@ -223,9 +212,10 @@ class ProgressProcessor:
 
     # Units of a consume queue
 
-    def _units(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.QUERY_CONSUME_QUEUE, of_queues=True)
+    def _units(self, connection: Connection, request: Command) -> Command:
         header = QueryQueueHeader.read(request.fields)
-        topic, queue_id, store = header.topic, header.queue_id, self._context.store
+        topic, queue_id, store = header.topic, header.queue_id, self._store
         if store.queue_number(topic, queue_id) < 0:
             raise Refusal(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         body = QueueUnits(

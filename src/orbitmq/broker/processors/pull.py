@@ -10,30 +10,25 @@ OFFSET_RESET                              | 21; an operator has set the group's 
 """
 
 import dataclasses
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.delivery.long_poll import Parked
 from orbitmq.broker.delivery.pull_rules import PullCheck, PullRules
+from orbitmq.broker.processors.processor import CATCH_UP_BYTES, Processor, answers, failure_answer
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler, failure_answer
 from orbitmq.message import GetStatus
+from orbitmq.net.connection import Connection
 from orbitmq.store.reads.read import GetResult
 from orbitmq.store.reads.tag_filter import TagFilter
-from orbitmq.units import HOUR_MS, KiB
+from orbitmq.units import HOUR_MS
 from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullHeader
 from orbitmq.wire.pull_flags import PullFlag
 
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.net.connection import Connection
-    from orbitmq.wire.command import Command
-
 COUNT_MAX: Final = 4096  # a read looks at this many messages at most; the store returns far fewer
-CATCH_UP_BYTES: Final = 64 * KiB
-"""So much is dispatched at once for a pull that finds nothing: what was just sent can be read."""
 SUSPEND_MS_MAX: Final = 1 * HOUR_MS
 _COMMIT: Final = int(PullFlag.COMMIT)
 _SUSPEND: Final = int(PullFlag.SUSPEND)
@@ -59,20 +54,15 @@ _BEYOND_END: Final = (GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.NO_MESSAGE_IN_Q
 _tag_filter = lru_cache(maxsize=10_000)(TagFilter.parse)
 
 
-class PullProcessor:
+class PullProcessor(Processor):
     """Answers pulls, or parks them. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext") -> None:
-        self._context, self._store = context, context.store
+    def __init__(self, context: BrokerContext) -> None:
+        super().__init__(context)
         self._rules = PullRules(context)
 
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.PULL_MESSAGE: self.handle,
-            RequestCode.LITE_PULL_MESSAGE: self.handle,
-        }
-
-    def handle(self, connection: "Connection", request: "Command") -> "Command | None":
+    @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+    def handle(self, connection: Connection, request: Command) -> Command | None:
         header = PullHeader.read(request.fields)
         try:
             check = self._rules.check(connection, request, header)
@@ -130,9 +120,9 @@ class PullProcessor:
             and not self._context.stopping
         )
 
-    def _park(self, connection: "Connection", request: "Command", header: PullHeader) -> None:
+    def _park(self, connection: Connection, request: Command, header: PullHeader) -> None:
         """Keep the pull until its queue has something for it, or its time is over."""
-        config = self._context.config
+        config = self._config
         wait_ms = config.short_polling_ms
         if config.long_polling:
             wait_ms = min(max(header.suspend_timeout_millis, 0), SUSPEND_MS_MAX)
@@ -159,8 +149,8 @@ class PullProcessor:
 
     def _attempt(
         self,
-        connection: "Connection",
-        request: "Command",
+        connection: Connection,
+        request: Command,
         header: PullHeader,
         parked: Parked,
         last: bool,
@@ -184,8 +174,8 @@ class PullProcessor:
 
     def _answer(
         self,
-        connection: "Connection",
-        request: "Command",
+        connection: Connection,
+        request: Command,
         header: PullHeader,
         check: PullCheck,
         result: GetResult,

@@ -1,36 +1,24 @@
 """QUERY_MESSAGE (12): messages by key; VIEW_MESSAGE_BY_ID (33): one message by its place in the log."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler
 from orbitmq.errors import FormatError
 from orbitmq.format.record import decode_record
+from orbitmq.net.connection import Connection
 from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
 from orbitmq.wire.headers.query import QueryAnswer, QueryHeader, ViewHeader
-
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.net.connection import Connection
-    from orbitmq.wire.command import Command
 
 UNIQUE_KEY_COUNT: Final = 32  # defaultQueryMaxNum
 
 
-class QueryProcessor:
+class QueryProcessor(Processor):
     """Finds single messages. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext") -> None:
-        self._store = context.store
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.QUERY_MESSAGE: self.query,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
-        }
-
-    def query(self, connection: "Connection", request: "Command") -> "Command | None":
+    @answers(RequestCode.QUERY_MESSAGE, of_queues=True)
+    def query(self, connection: Connection, request: Command) -> Command | None:
         """Answer with the newest messages that have a key, or an id that their producer gave."""
         header = QueryHeader.read(request.fields)
         count = UNIQUE_KEY_COUNT if header.unique_key else header.max_num
@@ -58,7 +46,8 @@ class QueryProcessor:
             connection.send_parts(request.answer(fields=fields), found)
         return None
 
-    def view(self, connection: "Connection", request: "Command") -> "Command | None":
+    @answers(RequestCode.VIEW_MESSAGE_BY_ID)
+    def view(self, connection: Connection, request: Command) -> Command | None:
         """Answer with the message that starts at a log offset."""
         header = ViewHeader.read(request.fields)
         raw = self._store.record_bytes(header.offset) if header.offset >= 0 else None

@@ -7,14 +7,15 @@ useServerSideResetOffset=false the online consumers are told instead, as older b
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import Final
 
-from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler
 from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.errors import FieldError, FormatError, RequestTimeoutError, WireError
 from orbitmq.format.message_id import decode_offset_id
+from orbitmq.net.connection import Connection
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.stats import ConsumerStatus, QueueOffset, ResetOffsetList, ResetOffsets
@@ -22,15 +23,11 @@ from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.admin import (
-    ClientResetHeader,
     ConsumeDirectlyHeader,
     ConsumerStatusHeader,
     ResetOffsetHeader,
     RunningInfoHeader,
 )
-
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -41,25 +38,15 @@ CALL_VERSION_MIN: Final = 62
 """Older clients do not know these requests: V3_0_7 and V3_1_8, both from 2014."""
 
 
-class ResetProcessor:
+class ResetProcessor(Processor):
     """Answers resets and what is asked of consumers through the broker."""
-
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-        }
 
     # Resets by the broker
 
-    def _reset(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, of_queues=True)
+    def _reset(self, connection: Connection, request: Command) -> Command:
         header = ResetOffsetHeader.read(request.fields)
-        if not self._context.config.server_side_reset:
+        if not self._config.server_side_reset:
             return self._reset_clients(header, request)
         config = self._context.topics.get(header.topic)
         if config is None:
@@ -90,7 +77,7 @@ class ResetProcessor:
     def _explicit(self, header: ResetOffsetHeader, queue_id: int) -> int:
         if header.offset is None or header.offset == -1:
             return self._by_time(header, queue_id)
-        store = self._context.store
+        store = self._store
         start = store.min_offset(header.topic, queue_id)
         end = store.max_offset(header.topic, queue_id)
         if not start <= header.offset <= end + 1:
@@ -99,13 +86,13 @@ class ResetProcessor:
         return header.offset
 
     def _by_time(self, header: ResetOffsetHeader, queue_id: int) -> int:
-        store = self._context.store
+        store = self._store
         if header.timestamp < 0:
             return store.max_offset(header.topic, queue_id)
         return store.offset_by_time(header.topic, queue_id, header.timestamp)
 
     def _body(self, topic: str, targets: Mapping[int, int]) -> bytes:
-        name = self._context.config.name
+        name = self._config.name
         table = {MessageQueue(topic, name, queue_id): at for queue_id, at in targets.items()}
         return ResetOffsets(offset_table=table).encode()
 
@@ -138,12 +125,7 @@ class ResetProcessor:
             raise Refusal(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         for client in group.connections:
             _require_version(client, RESET_VERSION_MIN)
-        fields = ClientResetHeader(
-            topic=header.topic,
-            group=header.group,
-            timestamp=header.timestamp,
-            is_force=header.is_force,
-        ).write()
+        fields = replace(header, queue_id=None, offset=None).write()
         for client in group.connections:
             body = self._body(header.topic, targets)
             if client.language == "CPP":
@@ -152,7 +134,7 @@ class ResetProcessor:
             client.connection.oneway(command)
 
     def _list_body(self, topic: str, targets: Mapping[int, int]) -> bytes:
-        name = self._context.config.name
+        name = self._config.name
         entries = [
             QueueOffset(topic=topic, broker_name=name, queue_id=queue_id, offset=offset)
             for queue_id, offset in targets.items()
@@ -161,7 +143,8 @@ class ResetProcessor:
 
     # Asking consumers
 
-    def _status(self, connection: "Connection", request: Command) -> None:
+    @answers(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
+    def _status(self, connection: Connection, request: Command) -> None:
         """Ask the consumers of a group where they are; those that do not answer are left out."""
         header = ConsumerStatusHeader.read(request.fields)
         group = self._context.consumers.group(header.group)
@@ -189,7 +172,8 @@ class ResetProcessor:
         gathered = asyncio.gather(*asked.values(), return_exceptions=True)
         gathered.add_done_callback(done)
 
-    def _running_info(self, connection: "Connection", request: Command) -> None:
+    @answers(RequestCode.GET_CONSUMER_RUNNING_INFO)
+    def _running_info(self, connection: Connection, request: Command) -> None:
         header = RunningInfoHeader.read(request.fields)
         client = self._find(header.consumer_group, header.client_id)
         command = _to_client(
@@ -197,10 +181,11 @@ class ResetProcessor:
         )
         self._call(connection, request, client, command, header.consumer_group)
 
-    def _consume_directly(self, connection: "Connection", request: Command) -> None:
+    @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY)
+    def _consume_directly(self, connection: Connection, request: Command) -> None:
         header = ConsumeDirectlyHeader.read(request.fields)
         client = self._find(header.consumer_group, header.client_id)
-        fields = {**(request.fields or {}), "brokerName": self._context.config.name}
+        fields = {**(request.fields or {}), "brokerName": self._config.name}
         topic = self._context.topics.get(header.topic or "")
         if topic is not None:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
@@ -216,7 +201,7 @@ class ResetProcessor:
             _, log_offset = decode_offset_id(message_id)
         except FormatError as cause:
             raise FieldError("msgId", f"{message_id[:64]!r} is no offset id: {cause}") from cause
-        raw = self._context.store.record_bytes(log_offset)
+        raw = self._store.record_bytes(log_offset)
         if raw is None:
             remark = f"no message {message_id}: it was deleted, or never here"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
@@ -237,7 +222,7 @@ class ResetProcessor:
 
     def _call(
         self,
-        connection: "Connection",
+        connection: Connection,
         request: Command,
         client: ClientConnection,
         command: Command,

@@ -2,18 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.live_settings import Change, plan_change
+from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler, failure_answer
 from orbitmq.broker.runtime_info import runtime_info
 from orbitmq.broker.statistics import Rate
 from orbitmq.errors import StoreError
 from orbitmq.files.settings_file import keep_settings
+from orbitmq.net.connection import Connection
 from orbitmq.setting_keys import STORE_KEYS
 from orbitmq.settings import parse_properties
 from orbitmq.wire.bodies.lists import KvTable
@@ -22,9 +22,6 @@ from orbitmq.wire.bodies.topic_config import DataVersion
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.admin import BrokerConfigAnswer, StatsItemHeader
-
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -40,64 +37,36 @@ REGISTERED_KEYS: Final = frozenset(("brokerPermission", "namesrvAddr"))
 """Those of which name servers hear at once."""
 
 
-class RuntimeProcessor:
+class RuntimeProcessor(Processor):
     """Answers what tools ask about the broker itself."""
 
     def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+        super().__init__(context)
         self._version = DataVersion(timestamp=context.boot_ms)
         self._change_lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._changing = 0
-        context.pending.append(lambda: self._changing)
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.UPDATE_BROKER_CONFIG: self._update_config,
-            RequestCode.GET_BROKER_CONFIG: self._get_config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self._info,
-            RequestCode.VIEW_BROKER_STATS_DATA: self._stats_item,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean_queues,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired,
-        }
 
     # Settings
 
-    def _update_config(self, connection: "Connection", request: Command) -> None:
+    @answers(RequestCode.UPDATE_BROKER_CONFIG)
+    def _update_config(self, connection: Connection, request: Command) -> None:
         """Change settings: all of them, or none and the answer says why."""
         text = request.body.decode("utf-8", "replace")
         asked = {key: value for _, key, value in parse_properties(text)}
         if BLACK_LIST & asked.keys():
             raise Refusal(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-        self._changing += 1
-        task = self._context.loop.create_task(self._change(connection, request, asked))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.answer_later(connection, request, self._change(connection, request, asked))
 
     async def _change(
-        self, connection: "Connection", request: Command, asked: dict[str, str]
-    ) -> None:
-        answer: Command | None
-        try:
-            async with self._change_lock:  # what was planned must still be so when it is kept
-                answer = await self._keep_and_apply(connection, request, asked)
-        except Exception as error:
-            answer = failure_answer(connection, request, error)
-        finally:
-            self._changing -= 1
-        if answer is not None and not request.is_oneway:
-            connection.send(answer)
-
-    async def _keep_and_apply(
-        self, connection: "Connection", request: Command, asked: dict[str, str]
+        self, connection: Connection, request: Command, asked: dict[str, str]
     ) -> Command | None:
         """Return the answer; None: it is sent when the name servers know."""
         context = self._context
-        change = plan_change(context.config, self._effective(), asked)
-        if change.settings:
-            await self._keep(change)
-            self._apply(change)
-            logger.info("settings changed by %s: %s", connection.peer, change.settings)
+        async with self._change_lock:  # what was planned must still be so when it is kept
+            change = plan_change(context.config, self._effective(), asked)
+            if change.settings:
+                await self._keep(change)
+                self._apply(change)
+                logger.info("settings changed by %s: %s", connection.peer, change.settings)
         if change.notice:
             logger.warning("settings changed by %s: %s", connection.peer, change.notice)
         answer = request.answer(remark=change.notice)
@@ -111,7 +80,7 @@ class RuntimeProcessor:
 
     async def _keep(self, change: Change) -> None:
         """Write the changed settings down; without that they would be gone at the next start."""
-        file = self._context.config.kept_file
+        file = self._config.kept_file
         keep = partial(keep_settings, file, change.settings, title=KEPT_TITLE)
         try:
             await self._context.loop.run_in_executor(None, keep)
@@ -129,24 +98,27 @@ class RuntimeProcessor:
         if "brokerPermission" in change.settings:
             context.topics.touch()  # else name servers would take nothing for changed
 
-    def _get_config(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_BROKER_CONFIG)
+    def _get_config(self, connection: Connection, request: Command) -> Command:
         lines = (f"{key}={value}\n" for key, value in sorted(self._effective().items()))
         fields = BrokerConfigAnswer(version=self._version.encode().decode()).write()
         return request.answer(fields=fields, body="".join(lines).encode())
 
     def _effective(self) -> dict[str, str]:
         """Return every setting that has an effect here, by RocketMQ's key."""
-        known = self._context.config.properties()
+        known = self._config.properties()
         host, _, port = self._context.address.rpartition(":")
         known |= {"brokerIP1": host.strip("[]"), "listenPort": port}
         return known
 
     # Figures
 
-    def _info(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_BROKER_RUNTIME_INFO)
+    def _info(self, connection: Connection, request: Command) -> Command:
         return request.answer(body=KvTable(table=runtime_info(self._context)).encode())
 
-    def _stats_item(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.VIEW_BROKER_STATS_DATA)
+    def _stats_item(self, connection: Connection, request: Command) -> Command:
         header = StatsItemHeader.read(request.fields)
         rates = self._context.statistics.rates(header.stats_name, header.stats_key)
         if rates is None:
@@ -158,12 +130,14 @@ class RuntimeProcessor:
 
     # Tidying
 
-    def _clean_queues(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    def _clean_queues(self, connection: Connection, request: Command) -> Command:
         """Answer at once: queues let go of what is gone from the log as soon as it is deleted."""
         return request.answer()
 
-    def _delete_expired(self, connection: "Connection", request: Command) -> Command:
-        self._context.store.delete_expired_now()
+    @answers(RequestCode.DELETE_EXPIRED_COMMITLOG)
+    def _delete_expired(self, connection: Connection, request: Command) -> Command:
+        self._store.delete_expired_now()
         return request.answer()
 
 

@@ -9,11 +9,12 @@ They are appended in the order in which they came, whichever way they go.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
+from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.processors.processor import Processor, answers, failure_answer
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler, failure_answer
 from orbitmq.broker.sends.answers import SendAnswers, refusal_remark, response_code
 from orbitmq.broker.sends.fast_way import FastWay
 from orbitmq.broker.sends.flush_wait import FlushWait
@@ -21,27 +22,24 @@ from orbitmq.broker.sends.rules import PreparedSend, SendRules
 from orbitmq.errors import StoreError
 from orbitmq.format.properties import find_property
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
+from orbitmq.net.connection import Connection
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import ONEWAY_FLAG
-
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.net.connection import Connection
-    from orbitmq.wire.command import Command
+from orbitmq.wire.command import ONEWAY_FLAG, Command
 
 logger = logging.getLogger(__name__)
 
 _WAIT: Final = f"{Property.WAIT}\x01".encode()
 _PUT_OK: Final = AppendStatus.PUT_OK
 
-_Asked = tuple["Command", PreparedSend]
+_Asked = tuple[Command, PreparedSend]
+_Appended = tuple[Command, PreparedSend, list[AppendResult]]
 
 
-class SendProcessor:
+class SendProcessor(Processor):
     """Appends what producers send and answers them. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext") -> None:
-        self._context, self._config, self._store = context, context.config, context.store
+    def __init__(self, context: BrokerContext) -> None:
+        super().__init__(context)
         self._rules = SendRules(context)
         self.flush_wait = FlushWait(context)
         self._sync = context.store.config.sync_flush
@@ -51,18 +49,12 @@ class SendProcessor:
         self.fast_way = FastWay(context, self.flush_wait)
         self._use_settings()
 
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.SEND_MESSAGE: self.handle,
-            RequestCode.SEND_MESSAGE_V2: self.handle,
-            RequestCode.SEND_BATCH_MESSAGE: self.handle,
-        }
-
-    def handle(self, connection: "Connection", request: "Command") -> None:
+    @answers(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+    def handle(self, connection: Connection, request: Command) -> None:
         """Handle one send; it is answered by itself."""
         self.handle_many(connection, [request])
 
-    def handle_many(self, connection: "Connection", requests: Sequence["Command"]) -> None:
+    def handle_many(self, connection: Connection, requests: Sequence[Command]) -> None:
         """Append all, in this order, and answer each, now or when it is on disk."""
         self._use_settings()
         asked: list[_Asked] = []
@@ -81,12 +73,12 @@ class SendProcessor:
         if asked:
             self._append(connection, asked)
 
-    def take(self, connection: "Connection", data: bytes) -> int:
+    def take(self, connection: Connection, data: bytes) -> int:
         """Append and answer the ordinary sends that these bytes begin with; return their length."""
         self._use_settings()
         return self.fast_way.take(connection, data)
 
-    def _prepared(self, connection: "Connection", request: "Command") -> PreparedSend | None:
+    def _prepared(self, connection: Connection, request: Command) -> PreparedSend | None:
         """Return what a send asks for; None: it was refused, and told so."""
         try:
             prepared = self._rules.prepare(connection, request)
@@ -97,7 +89,8 @@ class SendProcessor:
         else:
             self.fast_way.remember(prepared.append.topic)
             return prepared
-        self._answer(connection, request, answer)
+        if not request.flag & ONEWAY_FLAG:
+            connection.send(answer)
         return None
 
     def _use_settings(self) -> None:
@@ -112,7 +105,7 @@ class SendProcessor:
 
     # --- appending and answering ---
 
-    def _append(self, connection: "Connection", asked: list[_Asked]) -> None:
+    def _append(self, connection: Connection, asked: list[_Asked]) -> None:
         appends = [prepared.append for _, prepared in asked]
         try:
             if len(appends) == 1:
@@ -122,21 +115,36 @@ class SendProcessor:
         except StoreError as error:
             results = [_unavailable(error)] * len(appends)
         self._count(appends, results)
-        if self._sync:
-            self._answer_synced(connection, asked, results)
-            self.flush_wait.sync_soon()
-            return
-        for one, result in zip(asked, results, strict=True):
-            self._answer_one(connection, one, result)
+        self._answer(
+            connection, [(*one, [result]) for one, result in zip(asked, results, strict=True)]
+        )
 
-    def _answer_one(self, connection: "Connection", one: _Asked, result: AppendResult) -> None:
-        request, prepared = one
-        if not request.flag & ONEWAY_FLAG:
-            connection.send(self._command(request, prepared, [result]))
+    def _answer(self, connection: Connection, sends: list[_Appended]) -> None:
+        """Answer each now; with sync flush those that were stored and wait for it, when all are on disk."""
+        waiting: list[_Appended] = []
+        for request, prepared, results in sends:
+            if request.flag & ONEWAY_FLAG:
+                continue
+            if self._sync and results[0].status is _PUT_OK and _waits(prepared.append.properties):
+                waiting.append((request, prepared, results))
+            else:
+                connection.send(self._command(request, prepared, results))
+        if self._sync:
+            self.flush_wait.sync_soon()
+        if not waiting:
+            return
+
+        def done(status: AppendStatus) -> None:
+            for request, prepared, results in waiting:
+                synced = [result._replace(status=status) for result in results]
+                connection.send(self._command(request, prepared, synced))
+
+        last = waiting[-1][2][-1]
+        self.flush_wait.add(last.log_offset + last.size, done)
 
     def _command(
-        self, request: "Command", prepared: PreparedSend, results: list[AppendResult]
-    ) -> "Command":
+        self, request: Command, prepared: PreparedSend, results: list[AppendResult]
+    ) -> Command:
         """Return the answer to a send that was appended, or refused by the store."""
         status, key = results[0].status, prepared.unique_key
         # Without it the Java client takes each message's own id for stored.
@@ -146,31 +154,8 @@ class SendProcessor:
         remark = refusal_remark(results[0], self._body_max)
         return self._answers.refused(request, response_code(status), remark, batch_id)
 
-    def _answer_synced(
-        self, connection: "Connection", asked: list[_Asked], results: list[AppendResult]
-    ) -> None:
-        """Answer when all of these are on disk; what was refused or does not wait, now."""
-        waiting: list[tuple[_Asked, AppendResult]] = []
-        end_offset = 0
-        for one, result in zip(asked, results, strict=True):
-            if one[0].flag & ONEWAY_FLAG:
-                continue
-            if result.status is not _PUT_OK or not _waits(one[1].append.properties):
-                self._answer_one(connection, one, result)
-            else:
-                waiting.append((one, result))
-                end_offset = result.log_offset + result.size
-        if not waiting:
-            return
-
-        def done(status: AppendStatus) -> None:
-            for asked_one, result in waiting:
-                self._answer_one(connection, asked_one, result._replace(status=status))
-
-        self.flush_wait.add(end_offset, done)
-
     def _append_batch(
-        self, connection: "Connection", request: "Command", prepared: PreparedSend
+        self, connection: Connection, request: Command, prepared: PreparedSend
     ) -> None:
         append, inner_count = prepared.append, prepared.inner_count
         try:
@@ -183,18 +168,7 @@ class SendProcessor:
         if results[0].status is _PUT_OK:
             size = sum(result.size for result in results)
             self._context.statistics.on_put(append.topic, inner_count or len(results), size)
-
-        def done(status: AppendStatus) -> None:
-            synced = [result._replace(status=status) for result in results]
-            self._answer(connection, request, self._command(request, prepared, synced))
-
-        if self._sync:
-            self.flush_wait.sync_soon()
-        status, last = results[0].status, results[-1]
-        if status is _PUT_OK and self._sync and _waits(append.properties):
-            self.flush_wait.add(last.log_offset + last.size, done)
-        else:
-            done(status)
+        self._answer(connection, [(request, prepared, results)])
 
     def _count(self, appends: Sequence[AppendRequest], results: Sequence[AppendResult]) -> None:
         """Add what was stored to the statistics, one call for neighbours of one topic."""
@@ -210,10 +184,6 @@ class SendProcessor:
             size += result[2]
         if count:
             self._context.statistics.on_put(topic, count, size)
-
-    def _answer(self, connection: "Connection", request: "Command", answer: "Command") -> None:
-        if not request.flag & ONEWAY_FLAG:
-            connection.send(answer)
 
 
 def _waits(properties: bytes) -> bool:

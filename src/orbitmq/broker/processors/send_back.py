@@ -5,43 +5,38 @@ says so, to the group's dead letters.
 """
 
 import random
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler
 from orbitmq.broker.sends.answers import FAQ
 from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.broker.sends.rules import HEADER_LIMIT_VERSION
 from orbitmq.format.properties import encode_properties
+from orbitmq.format.record import Record
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property, SysFlag
+from orbitmq.net.connection import Connection
+from orbitmq.wire.bodies.group_config import GroupConfig
+from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import RequestCode, ResponseCode
+from orbitmq.wire.command import Command
 from orbitmq.wire.headers.send_back import SendBackHeader
-
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.format.record import Record
-    from orbitmq.net.connection import Connection
-    from orbitmq.wire.bodies.group_config import GroupConfig
-    from orbitmq.wire.bodies.topic_config import TopicConfig
-    from orbitmq.wire.command import Command
 
 FIRST_LEVEL: Final = 3  # of a message that comes back for the first time: 10 s
 _HOST_BITS: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 
-class SendBackProcessor:
+class SendBackProcessor(Processor):
     """Appends what consumers give back. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext") -> None:
-        self._context, self._config, self._store = context, context.config, context.store
+    def __init__(self, context: BrokerContext) -> None:
+        super().__init__(context)
         self.flush_wait = FlushWait(context)
         self._sync = context.store.config.sync_flush
 
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.handle}
-
-    def handle(self, connection: "Connection", request: "Command") -> "Command | None":
+    @answers(RequestCode.CONSUMER_SEND_MSG_BACK)
+    def handle(self, connection: Connection, request: Command) -> Command | None:
         header = SendBackHeader.read(request.fields)
         group = self._group(header)
         if group.retry_queue_nums <= 0:
@@ -64,7 +59,7 @@ class SendBackProcessor:
         return None
 
     def _answer_synced(
-        self, connection: "Connection", request: "Command", result: AppendResult
+        self, connection: Connection, request: Command, result: AppendResult
     ) -> None:
         def done(status: AppendStatus) -> None:
             if request.is_oneway:
@@ -78,7 +73,7 @@ class SendBackProcessor:
 
     # --- where it goes ---
 
-    def _group(self, header: SendBackHeader) -> "GroupConfig":
+    def _group(self, header: SendBackHeader) -> GroupConfig:
         group = self._context.groups.get_or_create(header.group)
         if group is None:
             remark = f"subscription group not exist, {header.group} {FAQ}"
@@ -88,7 +83,7 @@ class SendBackProcessor:
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
         return group
 
-    def _retry_topic(self, header: SendBackHeader, group: "GroupConfig") -> "TopicConfig":
+    def _retry_topic(self, header: SendBackHeader, group: GroupConfig) -> TopicConfig:
         topic = self._context.topics.create_retry(
             header.group, group.retry_queue_nums, unit_mode=header.unit_mode
         )
@@ -99,11 +94,11 @@ class SendBackProcessor:
 
     def _append_of(
         self,
-        record: "Record",
+        record: Record,
         header: SendBackHeader,
-        group: "GroupConfig",
+        group: GroupConfig,
         version: int,
-        retry_topic: "TopicConfig",
+        retry_topic: TopicConfig,
     ) -> AppendRequest:
         limit = group.retry_max_times
         if version >= HEADER_LIMIT_VERSION and header.max_reconsume_times is not None:
@@ -127,7 +122,7 @@ class SendBackProcessor:
         )
 
 
-def _properties(record: "Record", level: int) -> bytes:
+def _properties(record: Record, level: int) -> bytes:
     """Return the message's properties for its next round."""
     properties = record.property_map
     properties.setdefault("RETRY_TOPIC", record.topic)

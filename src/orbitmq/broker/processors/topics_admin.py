@@ -1,14 +1,11 @@
 """Topics for tools: create, change, delete, list, and how far their queues reach."""
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
-from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import RequestHandler, failure_answer
 from orbitmq.broker.sends.rules import topic_name_problem
 from orbitmq.broker.tables.topic_attributes import (
     MESSAGE_TYPE,
@@ -18,6 +15,7 @@ from orbitmq.broker.tables.topic_attributes import (
     parse_changes,
 )
 from orbitmq.message import LMQ_PREFIX, RETRY_PREFIX
+from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.lists import TopicList
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.stats import TopicOffset, TopicStats
@@ -27,9 +25,6 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.admin import GetTopicConfigHeader, PutTopicHeader, TopicHeader
 
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
-
 logger = logging.getLogger(__name__)
 
 QUEUES_MAX: Final = 65536
@@ -38,29 +33,13 @@ QUEUES_MAX: Final = 65536
 _DONE: Final = "not set any response code"  # the remark with which RocketMQ says that all is well
 
 
-class TopicsAdminProcessor:
+class TopicsAdminProcessor(Processor):
     """Answers what tools ask about topics."""
-
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
-        self._running = 0  # deletions in threads
-        context.pending.append(lambda: self._running)
-
-    def handlers(self) -> Mapping[int, RequestHandler]:
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._put_many,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self._all,
-            RequestCode.GET_TOPIC_STATS_INFO: self._stats,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system,
-            RequestCode.GET_TOPIC_CONFIG: self._get,
-            RequestCode.CLEAN_UNUSED_TOPIC: self._clean_unused,
-        }
 
     # Creating and changing
 
-    def _put(self, connection: "Connection", request: Command) -> None:
+    @answers(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    def _put(self, connection: Connection, request: Command) -> None:
         header = PutTopicHeader.read(request.fields)
         self._require_name(header.topic)
         try:
@@ -78,7 +57,8 @@ class TopicsAdminProcessor:
         )
         self._change(connection, request, [self._checked(wanted, changes)])
 
-    def _put_many(self, connection: "Connection", request: Command) -> None:
+    @answers(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
+    def _put_many(self, connection: Connection, request: Command) -> None:
         body = TopicConfigList.decode(request.body)
         for config in body.topic_config_list:
             self._require_name(config.topic_name)
@@ -116,9 +96,7 @@ class TopicsAdminProcessor:
             raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return wanted
 
-    def _change(
-        self, connection: "Connection", request: Command, configs: list[TopicConfig]
-    ) -> None:
+    def _change(self, connection: Connection, request: Command, configs: list[TopicConfig]) -> None:
         """Store what is new, and answer when name servers know it: tools ask for the route next."""
         topics = self._context.topics
         topics.put_many([config for config in configs if topics.get(config.topic_name) != config])
@@ -128,7 +106,8 @@ class TopicsAdminProcessor:
 
     # Asking
 
-    def _get(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_TOPIC_CONFIG)
+    def _get(self, connection: Connection, request: Command) -> Command:
         topic = GetTopicConfigHeader.read(request.fields).topic
         config = self._context.topics.get(topic)
         if config is None:
@@ -136,16 +115,19 @@ class TopicsAdminProcessor:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
         return request.answer(body=config.encode())
 
-    def _all(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_ALL_TOPIC_CONFIG)
+    def _all(self, connection: Connection, request: Command) -> Command:
         topics = self._context.topics
         body = TopicTableBody(data_version=topics.version, topic_config_table=dict(topics.all()))
         return request.answer(fields={}, body=body.encode())
 
-    def _system(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    def _system(self, connection: Connection, request: Command) -> Command:
         names = self._context.topics.system_topics()
         return request.answer(body=TopicList(topic_list=names).encode())
 
-    def _stats(self, connection: "Connection", request: Command) -> Command:
+    @answers(RequestCode.GET_TOPIC_STATS_INFO, of_queues=True)
+    def _stats(self, connection: Connection, request: Command) -> Command:
         topic = TopicHeader.read(request.fields).topic
         context = self._context
         config = context.topics.get(topic)
@@ -160,7 +142,7 @@ class TopicsAdminProcessor:
         return request.answer(body=TopicStats(offset_table=table, topic_put_tps=tps).encode())
 
     def _reach(self, topic: str, queue_id: int) -> TopicOffset:
-        store = self._context.store
+        store = self._store
         end = store.max_offset(topic, queue_id)
         return TopicOffset(
             min_offset=max(store.min_offset(topic, queue_id), 0),
@@ -170,7 +152,8 @@ class TopicsAdminProcessor:
 
     # Deleting
 
-    def _delete(self, connection: "Connection", request: Command) -> None:
+    @answers(RequestCode.DELETE_TOPIC_IN_BROKER)
+    def _delete(self, connection: Connection, request: Command) -> None:
         topic = TopicHeader.read(request.fields).topic
         topics = self._context.topics
         if not topic.strip():
@@ -181,7 +164,7 @@ class TopicsAdminProcessor:
         gone = [topic, *self._pop_retry_topics(topic)]
         for name in gone:
             self._forget(name)
-        self._in_thread(connection, request, partial(self._delete_queues, gone))
+        self.answer_later(connection, request, self._delete_queues(request, gone))
 
     def _pop_retry_topics(self, topic: str) -> list[str]:
         """Return the topics in which pop keeps retries of this one; deleted groups leave none."""
@@ -200,15 +183,17 @@ class TopicsAdminProcessor:
         context.statistics.forget_topic(topic)
         context.long_poll.wake(topic)
 
-    def _delete_queues(self, topics: list[str]) -> None:
+    async def _delete_queues(self, request: Command, topics: list[str]) -> Command:
         for topic in topics:
             if self._context.stopping:
                 remark = f"the broker stops; topic[{topic}] keeps its queues: delete it again"
                 raise Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
-            self._context.store.delete_topic(topic)
+            await self._context.loop.run_in_executor(None, self._store.delete_topic, topic)
+        return request.answer()
 
-    def _clean_unused(self, connection: "Connection", request: Command) -> None:
-        topics, store = self._context.topics, self._context.store
+    @answers(RequestCode.CLEAN_UNUSED_TOPIC)
+    def _clean_unused(self, connection: Connection, request: Command) -> None:
+        topics, store = self._context.topics, self._store
         in_store = {topic for topic, queue in store.queues() if store.max_offset(topic, queue) > 0}
         unused = [
             topic
@@ -217,22 +202,4 @@ class TopicsAdminProcessor:
             and not topics.is_system(topic)
             and not topic.startswith(LMQ_PREFIX)
         ]
-        self._in_thread(connection, request, partial(self._delete_queues, unused))
-
-    def _in_thread(
-        self, connection: "Connection", request: Command, work: Callable[[], None]
-    ) -> None:
-        """Do what waits for the disk beside the loop, and answer then."""
-
-        def done(future: "asyncio.Future[None]") -> None:
-            self._running -= 1
-            error = None if future.cancelled() else future.exception()
-            if isinstance(error, Exception):
-                answer = failure_answer(connection, request, error)
-            else:
-                answer = request.answer()
-            if not request.is_oneway:
-                connection.send(answer)
-
-        self._running += 1
-        self._context.loop.run_in_executor(None, work).add_done_callback(done)
+        self.answer_later(connection, request, self._delete_queues(request, unused))

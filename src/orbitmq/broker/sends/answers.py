@@ -1,19 +1,16 @@
 """Answers to sends: where a message went, or why it was refused."""
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from orbitmq.message import AppendResult, AppendStatus
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.message import AppendResult, AppendStatus, Host
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import OPAQUE_MAX, Command
 from orbitmq.wire.frame import FrameDecoder
 from orbitmq.wire.header_json import encode_header
 from orbitmq.wire.headers.header import wire_names
 from orbitmq.wire.headers.send import SendAnswer
-
-if TYPE_CHECKING:
-    from orbitmq.broker.config import BrokerConfig
-    from orbitmq.message import Host
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """The end of some of RocketMQ's remarks."""
@@ -71,7 +68,7 @@ def refusal_remark(result: AppendResult, body_bytes_max: int) -> str:
 class SendAnswers:
     """Makes answers to sends for one state of the settings. Belongs to the event loop's thread."""
 
-    def __init__(self, config: "BrokerConfig", store_host: "Host") -> None:
+    def __init__(self, config: BrokerConfig, store_host: Host) -> None:
         self._id_start = (store_host.address + _PORT.pack(store_host.port)).hex().upper()
         self._fields = {_TRACE_ON: "true" if config.trace_on else "false", _REGION: config.region}
         self.parts = self._parts()

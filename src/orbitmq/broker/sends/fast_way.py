@@ -6,19 +6,17 @@ anything else it ends, and what follows goes the general way (`processors/send.p
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.sends.answers import SendAnswers
+from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.broker.sends.rules import CLEANUP_POLICY, COMPACTION, MULTI_TAG
 from orbitmq.message import AppendStatus, QueueType
+from orbitmq.net.connection import Connection
+from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.command import Encoding
 from orbitmq.wire.fast import SendKernels, SendRun, kernels
-
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.broker.sends.answers import SendAnswers
-    from orbitmq.broker.sends.flush_wait import FlushWait
-    from orbitmq.net.connection import Connection
-    from orbitmq.wire.bodies.topic_config import TopicConfig
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +26,7 @@ _TOPICS_MAX: Final = 100_000  # remembered ones; forgotten when there are more
 class FastWay:
     """Appends and answers runs of ordinary sends. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext", flush_wait: "FlushWait") -> None:
+    def __init__(self, context: BrokerContext, flush_wait: FlushWait) -> None:
         self._context, self._config, self._store = context, context.config, context.store
         self._flush_wait = flush_wait
         self._sync = context.store.config.sync_flush
@@ -44,7 +42,7 @@ class FastWay:
         """Use these kernels; without this, the compiled ones as soon as the store has its own."""
         self._kernels, self._run = chosen, None
 
-    def use_texts(self, suffix: bytes, answers: "SendAnswers") -> None:
+    def use_texts(self, suffix: bytes, answers: SendAnswers) -> None:
         """Follow changed settings: what the broker adds to properties, its answers, its limits."""
         self._suffix, self._answers, self._run = suffix, answers, None
 
@@ -66,7 +64,7 @@ class FastWay:
             self._topics.clear()
         self._topics[topic] = config, max(config.read_queue_nums, config.write_queue_nums)
 
-    def take(self, connection: "Connection", data: bytes) -> int:
+    def take(self, connection: Connection, data: bytes) -> int:
         """Append and answer the ordinary sends that these bytes begin with; return their length."""
         run = self._run or self._make_run()
         if run is None or not self._config.writable or self._config.accept_sends_from_ms:
@@ -121,7 +119,7 @@ class FastWay:
                 return False
         return True
 
-    def _answer(self, connection: "Connection", answers: bytes) -> None:
+    def _answer(self, connection: Connection, answers: bytes) -> None:
         if not self._sync:
             if answers:
                 connection.send_frame(answers)

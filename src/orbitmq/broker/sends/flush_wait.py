@@ -10,14 +10,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from orbitmq.broker.context import BrokerContext
 from orbitmq.errors import StoreError
 from orbitmq.message import AppendStatus
 from orbitmq.units import SECOND_MS
-
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +38,7 @@ class _Waiting(NamedTuple):
 class FlushWait:
     """Who waits for the disk. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._store, self._clock, self._loop = context.store, context.clock, context.loop
         # Both log offsets and deadlines rise from the first to the last.
         self._waiting: deque[_Waiting] = deque()

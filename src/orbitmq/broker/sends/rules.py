@@ -15,8 +15,9 @@ step | check                                            | code
 import os
 import random
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sends.answers import FAQ
 from orbitmq.errors import FieldError, FormatError
@@ -34,15 +35,11 @@ from orbitmq.message import (
     QueueType,
     SysFlag,
 )
+from orbitmq.net.connection import Connection
+from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.header import INT_MAX, INT_MIN
+from orbitmq.wire.command import INT_MAX, INT_MIN, Command
 from orbitmq.wire.headers.send import SendHeader
-
-if TYPE_CHECKING:
-    from orbitmq.broker.context import BrokerContext
-    from orbitmq.net.connection import Connection
-    from orbitmq.wire.bodies.topic_config import TopicConfig
-    from orbitmq.wire.command import Command
 
 HEADER_LIMIT_VERSION: Final = 121  # V3_4_9: from here on requests say how often they may be retried
 MULTI_TAG: Final = "MULTI_TAG"
@@ -79,7 +76,7 @@ def topic_name_problem(topic: str) -> str | None:
 class SendRules:
     """Checks sends and makes appends of them. Belongs to the event loop's thread."""
 
-    def __init__(self, context: "BrokerContext") -> None:
+    def __init__(self, context: BrokerContext) -> None:
         self._context, self._config = context, context.config
         host = context.store_host.address
         self._ids = UniqueIds(host, os.getpid(), random.getrandbits(32), context.clock)
@@ -96,7 +93,7 @@ class SendRules:
         self._suffix = encode_properties(self._own)
         return self._suffix
 
-    def prepare(self, connection: "Connection", request: "Command") -> PreparedSend:
+    def prepare(self, connection: Connection, request: Command) -> PreparedSend:
         """Return the append that a send asks for. Refusal, FieldError: it may not be."""
         self._require_accepting()
         header = SendHeader.read_any(request.code, request.fields)
@@ -122,7 +119,7 @@ class SendRules:
             remark = f"broker unable to service, until {start} ms (startAcceptSendRequestTimeStamp)"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
-    def _topic(self, connection: "Connection", header: SendHeader) -> "TopicConfig":
+    def _topic(self, connection: Connection, header: SendHeader) -> TopicConfig:
         topics, topic = self._context.topics, header.topic
         if not self._config.writable and topics.is_order(topic):
             remark = f"the broker[{self._config.host}] sending message is forbidden"
@@ -148,7 +145,7 @@ class SendRules:
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
         return config
 
-    def _create_topic(self, header: SendHeader) -> "TopicConfig | None":
+    def _create_topic(self, header: SendHeader) -> TopicConfig | None:
         """Return the topic of a first message, made after its template; None: that may not be."""
         if header.default_topic_queue_nums is None:
             raise FieldError("defaultTopicQueueNums", "is missing")
@@ -160,7 +157,7 @@ class SendRules:
         )
 
     def _require_queue(
-        self, connection: "Connection", header: SendHeader, config: "TopicConfig"
+        self, connection: Connection, header: SendHeader, config: TopicConfig
     ) -> None:
         queue_id, count = header.queue_id, max(config.read_queue_nums, config.write_queue_nums)
         if queue_id < count if queue_id >= 0 else config.write_queue_nums > 0:
@@ -175,10 +172,10 @@ class SendRules:
 
     def _single(
         self,
-        connection: "Connection",
-        request: "Command",
+        connection: Connection,
+        request: Command,
         header: SendHeader,
-        config: "TopicConfig",
+        config: TopicConfig,
         queue_id: int,
     ) -> PreparedSend:
         properties = decode_properties((header.properties or "").encode("utf-8", "replace"))
@@ -208,7 +205,7 @@ class SendRules:
         )
         return PreparedSend(append, queue_id, unique_key)
 
-    def _sys_flag(self, header: SendHeader, config: "TopicConfig") -> int:
+    def _sys_flag(self, header: SendHeader, config: TopicConfig) -> int:
         # A message that is of no transaction must not look as if it were: nobody could read it.
         sys_flag = header.sys_flag & ~_TRANSACTION_BITS
         if config.topic_filter_type == MULTI_TAG:
@@ -216,7 +213,7 @@ class SendRules:
         return int(sys_flag)
 
     def _retry_or_dlq(
-        self, request: "Command", header: SendHeader, properties: dict[str, str], queue_id: int
+        self, request: Command, header: SendHeader, properties: dict[str, str], queue_id: int
     ) -> tuple[str, int]:
         """Return where a message of a retry topic goes: there, or to the dead letters of its group."""
         group = header.topic.removeprefix(RETRY_PREFIX)
@@ -248,10 +245,10 @@ class SendRules:
 
     def _batch(
         self,
-        connection: "Connection",
-        request: "Command",
+        connection: Connection,
+        request: Command,
         header: SendHeader,
-        config: "TopicConfig",
+        config: TopicConfig,
         queue_id: int,
     ) -> PreparedSend:
         topic = header.topic
@@ -297,7 +294,7 @@ class SendRules:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark) from error
 
 
-def topic_text(config: "TopicConfig") -> str:
+def topic_text(config: TopicConfig) -> str:
     """Return a topic's config as RocketMQ's remarks show it."""
     perm = "".join(
         letter if config.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1))

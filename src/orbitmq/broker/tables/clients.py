@@ -1,17 +1,15 @@
 """ClientConnection: one client of a group, and the connection that it speaks on."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
+from orbitmq.net.connection import Connection
 
 
 @dataclass(slots=True)
 class ClientConnection:
     """A client as its heartbeats describe it."""
 
-    connection: "Connection"
+    connection: Connection
     client_id: str
     language: str
     version: int

@@ -2,26 +2,21 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.format.java_hash import java_hash
+from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.heartbeat import BROADCASTING, Subscription
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
-
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
 _GROUPS: Final = "consumer_groups"
 ALL_TAGS: Final = ("*", "")
-
-Notify = Callable[[str, Collection["Connection"]], None]
-"""Tells these members of a group that its members or subscriptions changed."""
 
 
 class ConsumerGroup:
@@ -77,10 +72,9 @@ class ConsumerGroup:
 class ConsumerTable:
     """Consumer groups that are online. Belongs to the event loop's thread."""
 
-    def __init__(self, notify: Notify | None = None) -> None:
+    def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
-        self._notify = notify or notify_members
         self.notify_enabled: Callable[[str], bool] = lambda group: True
         """Whether a group wants to be told of changes; the broker sets it."""
 
@@ -136,7 +130,7 @@ class ConsumerTable:
         self._fingerprints[group] = fingerprint
         return before is not None and before != fingerprint
 
-    def unregister(self, name: str, connection: "Connection") -> None:
+    def unregister(self, name: str, connection: Connection) -> None:
         """Remove a member and tell the others; an empty group disappears."""
         group = self._groups.get(name)
         if group is None:
@@ -150,7 +144,7 @@ class ConsumerTable:
             logger.info("consumer %s of %s: gone", client.client_id, name)
             self._tell(group)
 
-    def on_close(self, connection: "Connection") -> None:
+    def on_close(self, connection: Connection) -> None:
         for name in list(connection.owner_data.get(_GROUPS, ())):
             self.unregister(name, connection)
 
@@ -164,7 +158,7 @@ class ConsumerTable:
     def _tell(self, group: ConsumerGroup) -> None:
         # In broadcasting each member reads everything: others coming and going change nothing.
         if group.members and not group.is_broadcast and self.notify_enabled(group.name):
-            self._notify(group.name, list(group.members))
+            notify_members(group.name, list(group.members))
 
 
 def with_codes(subscription: Subscription) -> Subscription:
@@ -181,7 +175,7 @@ def with_codes(subscription: Subscription) -> Subscription:
     return msgspec.structs.replace(subscription, tags_set=tags, code_set=codes)
 
 
-def notify_members(group: str, connections: Collection["Connection"]) -> None:
+def notify_members(group: str, connections: Collection[Connection]) -> None:
     """Send NOTIFY_CONSUMER_IDS_CHANGED, to which nobody answers."""
     for connection in connections:
         command = Command(

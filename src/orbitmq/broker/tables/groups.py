@@ -1,20 +1,19 @@
 """GroupTable: the consumer groups of a broker and what they may do.
 
-Saved as config/subscriptionGroup.json. A config in the table is never changed, only replaced.
+Saved as config/subscriptionGroup.json.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.tables.config_table import ConfigTable
 from orbitmq.clock import Clock
-from orbitmq.errors import FieldError, StateFileError
 from orbitmq.wire.bodies.group_config import GroupConfig
 from orbitmq.wire.bodies.group_config import GroupTable as GroupTableBody
-from orbitmq.wire.bodies.topic_config import DataVersion
 
 logger = logging.getLogger(__name__)
 
@@ -45,27 +44,15 @@ def group_name_problem(group: str) -> str | None:
     return None
 
 
-class GroupTable:
+class GroupTable(ConfigTable[GroupConfig]):
     """All consumer groups by name. Belongs to the event loop's thread."""
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
-        self._config, self._clock = config, clock
-        self._table = {name: GroupConfig(group_name=name) for name in START_GROUPS}
+        super().__init__(config, clock, (GroupConfig(group_name=name) for name in START_GROUPS))
         self._forbidden: dict[str, dict[str, int]] = {}
-        self.version = DataVersion(timestamp=clock.now_ms())
-        self.changes = 0
-        self.on_change: list[Callable[[], None]] = []
 
-    # Asking
-
-    def get(self, group: str) -> GroupConfig | None:
-        return self._table.get(group)
-
-    def __contains__(self, group: str) -> bool:
-        return group in self._table
-
-    def all(self) -> Mapping[str, GroupConfig]:
-        return self._table
+    def name_of(self, config: GroupConfig) -> str:
+        return config.group_name
 
     def get_or_create(self, group: str) -> GroupConfig | None:
         """Return the group, a new one where that is allowed; None: unknown, or no name for a group."""
@@ -85,22 +72,10 @@ class GroupTable:
 
     # Changing
 
-    def put(self, config: GroupConfig) -> None:
-        """Create or replace one group."""
-        self.put_many([config])
-
-    def put_many(self, configs: Iterable[GroupConfig]) -> None:
-        for config in configs:
-            self._table[config.group_name] = config
-            self._bump()
-
-    def delete(self, group: str) -> bool:
+    def delete(self, name: str) -> bool:
         """Remove a group; its offsets and retry topic are the caller's business."""
-        self._forbidden.pop(group, None)
-        if self._table.pop(group, None) is None:
-            return False
-        self._bump()
-        return True
+        self._forbidden.pop(name, None)
+        return super().delete(name)
 
     def set_forbidden(self, group: str, topic: str, bits: int) -> None:
         """Set what the group may not do with the topic; no bits: it may do everything."""
@@ -111,7 +86,7 @@ class GroupTable:
             topics.pop(topic, None)
         if not topics:
             del self._forbidden[group]
-        self._bump()
+        self._changed(group)
 
     # Saving
 
@@ -134,17 +109,7 @@ class GroupTable:
         """Take over what subscriptionGroup.json holds. StateFileError: it cannot be understood."""
         if not state:
             return
-        try:
-            body = GroupTableBody.of(state)
-        except FieldError as cause:
-            step = "Restore the file from a backup, or move it away to start with an empty table."
-            raise StateFileError(path, f"is no table of groups: {cause}", step) from cause
+        body = self._saved(GroupTableBody, state, path, "groups")
         self._table |= body.subscription_group_table
         self._forbidden |= body.forbidden_table
         self.version = body.data_version
-
-    def _bump(self) -> None:
-        self.version = self.version.next(self._clock.now_ms())
-        self.changes += 1
-        for listener in self.on_change:
-            listener()

@@ -2,12 +2,9 @@
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from orbitmq.broker.tables.clients import ClientConnection
-
-if TYPE_CHECKING:
-    from orbitmq.net.connection import Connection
+from orbitmq.net.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +27,7 @@ class ProducerTable:
             logger.debug("producer %s of %s: connected", client.client_id, group)
         return is_new
 
-    def unregister(self, group: str, connection: "Connection") -> None:
+    def unregister(self, group: str, connection: Connection) -> None:
         """Remove a producer; an empty group disappears."""
         members = self._table.get(group)
         if members is None:
@@ -40,7 +37,7 @@ class ProducerTable:
         if not members:
             del self._table[group]
 
-    def on_close(self, connection: "Connection") -> None:
+    def on_close(self, connection: Connection) -> None:
         for group in list(connection.owner_data.get(_GROUPS, ())):
             self.unregister(group, connection)
 
@@ -48,7 +45,7 @@ class ProducerTable:
         """Return the producers of a group, in the order in which they came."""
         return list(self._table.get(group, {}).values())
 
-    def all(self) -> Mapping[str, Mapping["Connection", ClientConnection]]:
+    def all(self) -> Mapping[str, Mapping[Connection, ClientConnection]]:
         return self._table
 
     def expire(self, before_ms: int) -> None:

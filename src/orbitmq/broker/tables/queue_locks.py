@@ -1,23 +1,21 @@
 """QueueLocks: which client of a group may consume a queue, for orderly consumption."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from orbitmq.clock import Clock
-    from orbitmq.wire.bodies.message_queue import MessageQueue
+from orbitmq.clock import Clock
+from orbitmq.wire.bodies.message_queue import MessageQueue
 
 
 class QueueLocks:
     """Locks by group and queue; one that is not renewed expires. Belongs to the event loop's thread."""
 
-    def __init__(self, clock: "Clock", expiry_ms: int) -> None:
+    def __init__(self, clock: Clock, expiry_ms: int) -> None:
         self._clock, self._expiry_ms = clock, expiry_ms
         self._locks: dict[str, dict[MessageQueue, tuple[str, float]]] = {}  # (client, renewed)
 
     def lock(
-        self, group: str, client_id: str, queues: Iterable["MessageQueue"]
-    ) -> "list[MessageQueue]":
+        self, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> list[MessageQueue]:
         """Lock or renew what is free or the client's own; return the queues that it holds now."""
         now = self._clock.monotonic_ms()
         held = self._locks.setdefault(group, {})
@@ -29,7 +27,7 @@ class QueueLocks:
                 granted.append(queue)
         return granted
 
-    def unlock(self, group: str, client_id: str, queues: Iterable["MessageQueue"]) -> None:
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give back queues; those of other clients stay locked."""
         held = self._locks.get(group, {})
         for queue in queues:

@@ -1,19 +1,18 @@
 """TopicTable: the topics of a broker, their creation and what may be done with their names.
 
-Saved as config/topics.json. A config in the table is never changed, only replaced: whoever holds one
-has a snapshot.
+Saved as config/topics.json.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.tables.config_table import ConfigTable
 from orbitmq.clock import Clock
-from orbitmq.errors import FieldError, StateFileError
 from orbitmq.message import (
     BENCHMARK_TOPIC,
     DLQ_PREFIX,
@@ -35,7 +34,6 @@ from orbitmq.wire.bodies.topic_config import (
     PERM_WRITE,
     UNIT_FLAG,
     UNIT_SUBSCRIBED_FLAG,
-    DataVersion,
     TopicConfig,
 )
 from orbitmq.wire.bodies.topic_config import TopicTable as TopicTableBody
@@ -48,38 +46,18 @@ REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 SCHEDULE_QUEUES: Final = 18
 QUEUE_TYPE: Final = "queue.type"
 
-OnTopic = Callable[[str, TopicConfig | None], None]
-"""Called with a topic and its new config; None: it was deleted."""
 
-
-class TopicTable:
+class TopicTable(ConfigTable[TopicConfig]):
     """All topics by name. The event loop's thread changes it; any thread may ask for one topic."""
 
     def __init__(self, config: BrokerConfig, clock: Clock) -> None:
-        self._config, self._clock = config, clock
-        self._table: dict[str, TopicConfig] = {}
-        self._system: set[str] = set()
-        self.version = DataVersion(timestamp=clock.now_ms())
-        self.changes = 0
-        """Grows with each change: who saves the table remembers what it saved."""
-        self.on_change: list[OnTopic] = []
-        for topic in _start_topics(config):
-            self._table[topic.topic_name] = topic
-            self._system.add(topic.topic_name)
+        super().__init__(config, clock, _start_topics(config))
+        self._system = set(self._table)
+
+    def name_of(self, config: TopicConfig) -> str:
+        return config.topic_name
 
     # Asking
-
-    def get(self, topic: str) -> TopicConfig | None:
-        return self._table.get(topic)
-
-    def __contains__(self, topic: str) -> bool:
-        return topic in self._table
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def all(self) -> Mapping[str, TopicConfig]:
-        return self._table
 
     def is_system(self, topic: str) -> bool:
         """Tell whether the topic is the broker's own business, present or not."""
@@ -106,29 +84,6 @@ class TopicTable:
         return -1 if self.queue_type(topic) is QueueType.BATCH else 0
 
     # Changing
-
-    def put(self, config: TopicConfig) -> None:
-        """Create or replace one topic."""
-        self.put_many([config])
-
-    def put_many(self, configs: Iterable[TopicConfig]) -> None:
-        """Create or replace topics; each is a new version of the table, as RocketMQ counts."""
-        for config in configs:
-            self._table[config.topic_name] = config
-            self._bump()
-            self._tell(config.topic_name, config)
-
-    def delete(self, topic: str) -> bool:
-        """Remove a topic from the table; its messages are the caller's business."""
-        if self._table.pop(topic, None) is None:
-            return False
-        self._bump()
-        self._tell(topic, None)
-        return True
-
-    def touch(self) -> None:
-        """Count a new version although no topic changed: the broker's own permission did."""
-        self._bump()
 
     def create_for_send(
         self,
@@ -232,21 +187,9 @@ class TopicTable:
         """Take over what topics.json holds. StateFileError: it cannot be understood."""
         if not state:
             return
-        try:
-            body = TopicTableBody.of(state)
-        except FieldError as cause:
-            step = "Restore the file from a backup, or move it away to start with an empty table."
-            raise StateFileError(path, f"is no table of topics: {cause}", step) from cause
+        body = self._saved(TopicTableBody, state, path, "topics")
         self._table |= body.topic_config_table
         self.version = body.data_version
-
-    def _bump(self) -> None:
-        self.version = self.version.next(self._clock.now_ms())
-        self.changes += 1
-
-    def _tell(self, topic: str, config: TopicConfig | None) -> None:
-        for listener in self.on_change:
-            listener(topic, config)
 
 
 def _start_topics(config: BrokerConfig) -> list[TopicConfig]:

@@ -30,7 +30,6 @@ from orbitmq.wire.bodies.stats import ConsumeStats, ConsumeTimeSpans
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.headers.admin import (
     CloneOffsetsHeader,
-    ConsumerGroupHeader,
     ConsumeStatsHeader,
     DeleteGroupHeader,
     GroupHeader,
@@ -39,6 +38,7 @@ from orbitmq.wire.headers.admin import (
     RunningInfoHeader,
     TopicHeader,
 )
+from orbitmq.wire.headers.clients import ConsumerGroupHeader
 
 
 class GroupAdmin(AdminBase):

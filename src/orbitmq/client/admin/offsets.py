@@ -9,7 +9,8 @@ from orbitmq.errors import ResponseError
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.stats import ResetOffsets
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.headers.admin import ConsumerGroupHeader, ResetOffsetHeader
+from orbitmq.wire.headers.admin import ResetOffsetHeader
+from orbitmq.wire.headers.clients import ConsumerGroupHeader
 
 Target = int | Literal["earliest", "latest"]
 """Epoch milliseconds, or one end of the queues."""

@@ -10,15 +10,15 @@ from orbitmq.client.core.roles import ConsumerRole
 from orbitmq.errors import FieldError, FormatError
 from orbitmq.format.compression import decompress
 from orbitmq.format.properties import decode_properties
-from orbitmq.net.connection import Connection
+from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.net.tasks import stop_tasks
 from orbitmq.wire.bodies.stats import ConsumerStatus, ResetOffsets
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.admin import (
-    ClientResetHeader,
     ConsumeDirectlyHeader,
     ConsumerStatusHeader,
+    ResetOffsetHeader,
     RunningInfoHeader,
 )
 
@@ -31,7 +31,7 @@ PRODUCER_GROUP: Final = "PGROUP"
 """The property that says which producers know what became of a half message."""
 
 
-class BrokerRequests:
+class BrokerRequests(ConnectionHandler):
     """The handler of a client's connections. Belongs to its loop's thread."""
 
     def __init__(self, core: "ClientCore") -> None:
@@ -99,7 +99,7 @@ class BrokerRequests:
             consumer.on_members_changed()
 
     def _reset_offsets(self, connection: Connection, request: Command) -> None:
-        header = ClientResetHeader.read(request.fields)
+        header = ResetOffsetHeader.read(request.fields)
         consumer = self._core.consumer(header.group)
         if consumer is not None:
             offsets = ResetOffsets.decode(request.body).offset_table

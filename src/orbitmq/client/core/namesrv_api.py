@@ -9,7 +9,7 @@ from orbitmq.wire.bodies.lists import TopicList
 from orbitmq.wire.bodies.route import ClusterInfo, TopicRoute
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
-from orbitmq.wire.headers.kv import DeleteKv, GetKv, GetKvAnswer, PutKv
+from orbitmq.wire.headers.kv import GetKv, GetKvAnswer, PutKv
 from orbitmq.wire.headers.route import (
     AddWritePermAnswer,
     ChangeWritePerm,
@@ -128,5 +128,5 @@ class NamesrvApi:
         return None if answer.code else GetKvAnswer.read(answer.fields).value
 
     async def delete_kv(self, namespace: str, key: str) -> None:
-        header = DeleteKv(namespace=namespace, key=key)
+        header = GetKv(namespace=namespace, key=key)
         await self.tell_all(RequestCode.DELETE_KV_CONFIG, header.write())

@@ -11,7 +11,8 @@ from orbitmq.client.producer.faults import BrokerFaults, QueueChooser
 from orbitmq.client.producer.send_request import RequestMaker, SendRequest
 from orbitmq.errors import ClientClosedError, RequestTimeoutError, WireError
 from orbitmq.wire.bodies.message_queue import MessageQueue
-from orbitmq.wire.command import Encoding, encode_command
+from orbitmq.wire.command import Encoding
+from orbitmq.wire.frame import encode_command
 
 Step = Callable[[], None]
 

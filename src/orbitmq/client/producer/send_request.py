@@ -21,7 +21,8 @@ from orbitmq.format.compression import FLAGS, compress
 from orbitmq.message import RETRY_PREFIX, Property, SysFlag
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import PREFIX, PREFIX_BYTES, Command, encode_prefix
+from orbitmq.wire.command import Command
+from orbitmq.wire.frame import PREFIX, PREFIX_BYTES, encode_prefix
 from orbitmq.wire.headers.send import LETTERS
 
 _WAIT: Final = "WAIT\x01true\x02"

@@ -4,7 +4,7 @@ Java and Go write names of enums, C++ their numbers; Go writes hashes as strings
 type of an expression, C++ more than that. After `decode` all of them look like Java's.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -22,6 +22,11 @@ FROM_WHERE: Final = (
     "CONSUME_FROM_TIMESTAMP",
 )
 """Names by their numbers, which is what C++ sends."""
+
+if TYPE_CHECKING:
+    _Name = str
+else:
+    _Name = str | int  # what a body may have
 
 BROADCASTING: Final = "BROADCASTING"
 TAG: Final = "TAG"
@@ -50,14 +55,19 @@ class ProducerData(Body):
 
 
 class ConsumerData(Body):
-    """One consumer group of a client."""
+    """One consumer group of a client. Enums are names, whatever the client wrote; FieldError: unknown."""
 
     group_name: str
-    consume_type: str = CONSUME_TYPES[1]
-    message_model: str = MESSAGE_MODELS[1]
-    consume_from_where: str = FROM_WHERE[0]
+    consume_type: _Name = CONSUME_TYPES[1]
+    message_model: _Name = MESSAGE_MODELS[1]
+    consume_from_where: _Name = FROM_WHERE[0]
     subscription_data_set: list[Subscription] = []
     unit_mode: bool = False
+
+    def __post_init__(self) -> None:
+        self.consume_type = _name("consumeType", self.consume_type, CONSUME_TYPES)
+        self.message_model = _name("messageModel", self.message_model, MESSAGE_MODELS)
+        self.consume_from_where = _name("consumeFromWhere", self.consume_from_where, FROM_WHERE)
 
 
 class HeartbeatData(Body):
@@ -68,18 +78,6 @@ class HeartbeatData(Body):
     consumer_data_set: list[ConsumerData] = []
     heartbeat_fingerprint: int = 0
     without_sub: bool = False
-
-    @classmethod
-    def decode(cls, raw: bytes) -> "HeartbeatData":
-        """Return a heartbeat of any dialect, enums as names. FieldError: it is none."""
-        data = _RawHeartbeat.decode(raw)
-        return cls(
-            client_id=data.client_id,
-            producer_data_set=data.producer_data_set,
-            consumer_data_set=[_consumer(consumer) for consumer in data.consumer_data_set],
-            heartbeat_fingerprint=data.heartbeat_fingerprint,
-            without_sub=data.without_sub,
-        )
 
 
 class CheckClient(Body):
@@ -95,34 +93,6 @@ class ConsumerIds(Body):
     """Answer of GET_CONSUMER_LIST_BY_GROUP (38)."""
 
     consumer_id_list: list[str] = []
-
-
-class _RawConsumer(Body):
-    group_name: str
-    consume_type: str | int = 1
-    message_model: str | int = 1
-    consume_from_where: str | int = 0
-    subscription_data_set: list[Subscription] = []
-    unit_mode: bool = False
-
-
-class _RawHeartbeat(Body):
-    client_id: str = msgspec.field(name="clientID")
-    producer_data_set: list[ProducerData] = []
-    consumer_data_set: list[_RawConsumer] = []
-    heartbeat_fingerprint: int = 0
-    without_sub: bool = False
-
-
-def _consumer(raw: _RawConsumer) -> ConsumerData:
-    return ConsumerData(
-        group_name=raw.group_name,
-        consume_type=_name("consumeType", raw.consume_type, CONSUME_TYPES),
-        message_model=_name("messageModel", raw.message_model, MESSAGE_MODELS),
-        consume_from_where=_name("consumeFromWhere", raw.consume_from_where, FROM_WHERE),
-        subscription_data_set=raw.subscription_data_set,
-        unit_mode=raw.unit_mode,
-    )
 
 
 def _name(member: str, value: str | int, names: tuple[str, ...]) -> str:

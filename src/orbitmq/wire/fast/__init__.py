@@ -4,7 +4,7 @@
 What is ordinary: see `plain/frames.py`. Everything else is for `wire` and the broker's rules.
 """
 
+from orbitmq.wire.fast.layout import SendKernels
 from orbitmq.wire.fast.run import SendRun, SentTo
-from orbitmq.wire.fast.signature import SendKernels
 
 __all__ = ["SendKernels", "SendRun", "SentTo"]

@@ -5,7 +5,7 @@ As with the kernels of `format`, `plain` is the reference that can be read, and 
 
 from collections.abc import Sequence
 
-from orbitmq.wire.fast.signature import SendKernels
+from orbitmq.wire.fast.layout import SendKernels
 
 
 def plain() -> SendKernels:

@@ -1,6 +1,7 @@
-"""What the kernels of sends exchange: one row for each send and each queue, and the parts of an answer."""
+"""What a set of kernels of sends is, and what they exchange: rows of sends and queues, parts of an answer."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,3 +70,13 @@ NAMES_MAX: Final = 64
 BEFORE_QUEUE_ID, BEFORE_KEY, BEFORE_ID, ID_START, BEFORE_OFFSET, BEFORE_OPAQUE, LAST = range(7)
 PARTS: Final = 7
 ANSWER_BYTES_MAX: Final = 3 * 20 + 16  # of the values of one answer, but for its key
+
+
+class SendKernels(NamedTuple):
+    """One set of kernels. `plain` tells what each takes and does; both sets take the same, by position."""
+
+    name: str  # "plain" or "compiled"
+    find_sends: Callable[..., tuple[int, ...]]
+    write_sends: Callable[..., int]
+    publish_records: Callable[..., None]
+    write_answers: Callable[..., int]

@@ -5,8 +5,15 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from orbitmq.wire.fast.layout import ANSWER_BYTES_MAX, ID_START, PARTS, QUEUE, SEND, Bytes
-from orbitmq.wire.fast.signature import SendKernels
+from orbitmq.wire.fast.layout import (
+    ANSWER_BYTES_MAX,
+    ID_START,
+    PARTS,
+    QUEUE,
+    SEND,
+    Bytes,
+    SendKernels,
+)
 
 SENDS_MAX: Final = 256
 """So many sends are taken together."""

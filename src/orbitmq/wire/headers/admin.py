@@ -1,11 +1,10 @@
 """Headers of what tools ask a broker: topics, groups, progress, connections, resets, configuration."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class PutTopicHeader(Header):
     """UPDATE_AND_CREATE_TOPIC. `attributes` is a list of changes: `+queue.type=BatchCQ,-reserve.time`."""
 
@@ -21,14 +20,15 @@ class PutTopicHeader(Header):
     force: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class TopicHeader(Header):
-    """DELETE_TOPIC_IN_BROKER, GET_TOPIC_STATS_INFO, GET_TOPIC_CONFIG, QUERY_TOPIC_CONSUME_BY_WHO."""
+    """DELETE_TOPIC_IN_BROKER, GET_TOPIC_STATS_INFO, QUERY_TOPIC_CONSUME_BY_WHO.
+
+    And REGISTER_TOPIC_IN_NAMESRV (217), whose body is a TopicRoute.
+    """
 
     topic: str
 
 
-@dataclass(slots=True, kw_only=True)
 class GetTopicConfigHeader(Header):
     """GET_TOPIC_CONFIG; Java's tool sets `logical`, which matters for static topics only."""
 
@@ -36,14 +36,12 @@ class GetTopicConfigHeader(Header):
     logical: bool | None = field(default=None, metadata={"wire": "lo"})
 
 
-@dataclass(slots=True, kw_only=True)
 class GroupHeader(Header):
     """GET_SUBSCRIPTIONGROUP_CONFIG, QUERY_TOPICS_BY_CONSUMER."""
 
     group: str
 
 
-@dataclass(slots=True, kw_only=True)
 class DeleteGroupHeader(Header):
     """DELETE_SUBSCRIPTIONGROUP."""
 
@@ -51,7 +49,6 @@ class DeleteGroupHeader(Header):
     clean_offset: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class GroupForbiddenHeader(Header):
     """UPDATE_AND_GET_GROUP_FORBIDDEN; without `readable` it only asks."""
 
@@ -60,7 +57,6 @@ class GroupForbiddenHeader(Header):
     readable: bool | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumeStatsHeader(Header):
     """GET_CONSUME_STATS; `topic_list` are topics with `;` between them."""
 
@@ -69,14 +65,12 @@ class ConsumeStatsHeader(Header):
     topic_list: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class BrokerConsumeStatsHeader(Header):
     """GET_BROKER_CONSUME_STATS."""
 
     is_order: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class GroupTopicHeader(Header):
     """QUERY_CONSUME_TIME_SPAN, QUERY_SUBSCRIPTION_BY_CONSUMER."""
 
@@ -84,7 +78,6 @@ class GroupTopicHeader(Header):
     topic: str
 
 
-@dataclass(slots=True, kw_only=True)
 class CloneOffsetsHeader(Header):
     """CLONE_GROUP_OFFSET."""
 
@@ -94,7 +87,6 @@ class CloneOffsetsHeader(Header):
     offline: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class CorrectionOffsetHeader(Header):
     """QUERY_CORRECTION_OFFSET; `filter_groups` are groups with `,` between them."""
 
@@ -103,7 +95,6 @@ class CorrectionOffsetHeader(Header):
     filter_groups: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryQueueHeader(Header):
     """QUERY_CONSUME_QUEUE."""
 
@@ -114,7 +105,6 @@ class QueryQueueHeader(Header):
     consumer_group: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class StatsItemHeader(Header):
     """VIEW_BROKER_STATS_DATA."""
 
@@ -122,23 +112,17 @@ class StatsItemHeader(Header):
     stats_key: str
 
 
-@dataclass(slots=True, kw_only=True)
-class ConsumerGroupHeader(Header):
-    """GET_CONSUMER_CONNECTION_LIST."""
-
-    consumer_group: str
-
-
-@dataclass(slots=True, kw_only=True)
 class ProducerGroupHeader(Header):
     """GET_PRODUCER_CONNECTION_LIST."""
 
     producer_group: str
 
 
-@dataclass(slots=True, kw_only=True)
 class ResetOffsetHeader(Header):
-    """INVOKE_BROKER_TO_RESET_OFFSET. A negative timestamp means the end; queue -1 means all queues."""
+    """INVOKE_BROKER_TO_RESET_OFFSET. A negative timestamp means the end; queue -1 means all queues.
+
+    RESET_CONSUMER_CLIENT_OFFSET, from the broker to a client, has neither queue nor offset.
+    """
 
     topic: str
     group: str
@@ -148,17 +132,6 @@ class ResetOffsetHeader(Header):
     offset: int | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class ClientResetHeader(Header):
-    """RESET_CONSUMER_CLIENT_OFFSET, from the broker to a client."""
-
-    topic: str
-    group: str
-    timestamp: int
-    is_force: bool = True
-
-
-@dataclass(slots=True, kw_only=True)
 class ConsumerStatusHeader(Header):
     """INVOKE_BROKER_TO_GET_CONSUMER_STATUS; `client_addr` is a client id. To the client: 221."""
 
@@ -167,7 +140,6 @@ class ConsumerStatusHeader(Header):
     client_addr: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class RunningInfoHeader(Header):
     """GET_CONSUMER_RUNNING_INFO, to the broker and from it to the client."""
 
@@ -176,7 +148,6 @@ class RunningInfoHeader(Header):
     jstack_enable: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumeDirectlyHeader(Header):
     """CONSUME_MESSAGE_DIRECTLY, to the broker and from it to the client."""
 
@@ -189,7 +160,6 @@ class ConsumeDirectlyHeader(Header):
     group_sys_flag: int | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class BrokerConfigAnswer(Header):
     """Answer of GET_BROKER_CONFIG: the data version of what is in the body, as JSON text."""
 

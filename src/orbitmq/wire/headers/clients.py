@@ -1,11 +1,10 @@
 """Headers of client management: heartbeat, unregister, consumer list, notice of changed members."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class HeartbeatAnswer(Header):
     """Answer of HEART_BEAT (34)."""
 
@@ -13,7 +12,6 @@ class HeartbeatAnswer(Header):
     subscriptions_changed: bool = field(default=True, metadata={"wire": "IS_SUB_CHANGE"})
 
 
-@dataclass(slots=True, kw_only=True)
 class UnregisterClient(Header):
     """UNREGISTER_CLIENT (35)."""
 
@@ -22,8 +20,7 @@ class UnregisterClient(Header):
     consumer_group: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class ConsumerGroupHeader(Header):
-    """GET_CONSUMER_LIST_BY_GROUP (38), NOTIFY_CONSUMER_IDS_CHANGED (40)."""
+    """GET_CONSUMER_LIST_BY_GROUP, NOTIFY_CONSUMER_IDS_CHANGED, GET_CONSUMER_CONNECTION_LIST (38, 40, 203)."""
 
     consumer_group: str

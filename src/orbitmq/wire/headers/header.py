@@ -1,9 +1,8 @@
-"""Header: a dataclass whose attributes are the typed fields of one kind of request or answer.
+"""Header: subclasses are dataclasses; their attributes are the typed fields of a kind of request or answer.
 
 Attribute `queue_id` stands for the field `queueId`; another name on the wire is given by
 `field(metadata={"wire": "bname"})`. An attribute that may be None, or has a default, may be missing.
 
-    @dataclass(slots=True, kw_only=True)
     class GetMaxOffset(Header):
         topic: str
         queue_id: int
@@ -19,7 +18,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from orbitmq.errors import FieldError
 
@@ -36,10 +35,14 @@ class _Field(NamedTuple):
     required: bool
 
 
+@typing.dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 class Header:
-    """Base of all typed headers; subclasses are dataclasses."""
+    """Base of all typed headers."""
 
-    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        dataclasses.dataclass(kw_only=True)(cls)
 
     @classmethod
     def read(cls, fields: Mapping[str, str] | None, names: Mapping[str, str] | None = None) -> Self:

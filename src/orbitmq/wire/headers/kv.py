@@ -1,6 +1,5 @@
 """The name server's key-value config: 100, 101, 102, 219."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from orbitmq.wire.headers.header import Header
@@ -9,7 +8,6 @@ ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 """The namespace that says of ordered topics which broker has how many queues: `broker-a:4;broker-b:4`."""
 
 
-@dataclass(slots=True, kw_only=True)
 class PutKv(Header):
     """PUT_KV_CONFIG (100)."""
 
@@ -18,30 +16,19 @@ class PutKv(Header):
     value: str
 
 
-@dataclass(slots=True, kw_only=True)
 class GetKv(Header):
-    """GET_KV_CONFIG (101)."""
+    """GET_KV_CONFIG (101), DELETE_KV_CONFIG (102)."""
 
     namespace: str
     key: str
 
 
-@dataclass(slots=True, kw_only=True)
 class GetKvAnswer(Header):
     """Answer of 101."""
 
     value: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class DeleteKv(Header):
-    """DELETE_KV_CONFIG (102)."""
-
-    namespace: str
-    key: str
-
-
-@dataclass(slots=True, kw_only=True)
 class GetKvList(Header):
     """GET_KVLIST_BY_NAMESPACE (219)."""
 

@@ -1,11 +1,8 @@
 """Headers of offsets: consumer offsets, ends of queues, search by time."""
 
-from dataclasses import dataclass
-
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryConsumerOffset(Header):
     """QUERY_CONSUMER_OFFSET (14). Without an answer of its own, 0 may be given for a young queue."""
 
@@ -15,7 +12,6 @@ class QueryConsumerOffset(Header):
     set_zero_if_not_found: bool | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class UpdateConsumerOffset(Header):
     """UPDATE_CONSUMER_OFFSET (15)."""
 
@@ -25,7 +21,6 @@ class UpdateConsumerOffset(Header):
     commit_offset: int | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class SearchOffset(Header):
     """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
 
@@ -35,7 +30,6 @@ class SearchOffset(Header):
     boundary_type: str | None = None  # LOWER, UPPER in any case
 
 
-@dataclass(slots=True, kw_only=True)
 class QueueHeader(Header):
     """GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32)."""
 
@@ -44,14 +38,12 @@ class QueueHeader(Header):
     committed: bool | None = None  # only 30 has it
 
 
-@dataclass(slots=True, kw_only=True)
 class OffsetAnswer(Header):
     """Answer of 14, 29, 30 and 31."""
 
     offset: int
 
 
-@dataclass(slots=True, kw_only=True)
 class TimestampAnswer(Header):
     """Answer of 32."""
 

@@ -1,11 +1,10 @@
 """Headers of pulling: requests 11 and 361, and their answer."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class PullHeader(Header):
     """What a consumer wants of one queue. The bits of `sys_flag` are `PullFlag`s."""
 
@@ -29,7 +28,6 @@ class PullHeader(Header):
     bname: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class PullAnswer(Header):
     """How a pull ended; the first four stand in every answer with code 0, 19, 20 or 21."""
 

@@ -1,11 +1,10 @@
 """Headers of looking up single messages: QUERY_MESSAGE (12) by key, VIEW_MESSAGE_BY_ID (33) by place."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryHeader(Header):
     """Which key is looked for, among messages stored between two moments."""
 
@@ -17,7 +16,6 @@ class QueryHeader(Header):
     unique_key: bool = field(default=False, metadata={"wire": "_UNIQUE_KEY_QUERY"})
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryAnswer(Header):
     """How far the key index is."""
 
@@ -25,7 +23,6 @@ class QueryAnswer(Header):
     index_last_update_phyoffset: int
 
 
-@dataclass(slots=True, kw_only=True)
 class ViewHeader(Header):
     """Where the message lies in the commit log. The answer has no fields."""
 

@@ -1,11 +1,11 @@
 """Brokers telling name servers that they are there: 103, 104, 322, 904."""
 
-from dataclasses import dataclass, field
+import zlib
+from dataclasses import field
 
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class RegisterBroker(Header):
     """REGISTER_BROKER (103); its body is a Registration.
 
@@ -24,7 +24,6 @@ class RegisterBroker(Header):
     zone_name: str | None = field(default=None, metadata={"wire": "__ZONE_NAME"})
 
 
-@dataclass(slots=True, kw_only=True)
 class RegisterBrokerAnswer(Header):
     """Answer of 103: a replica learns where its primary is."""
 
@@ -32,7 +31,6 @@ class RegisterBrokerAnswer(Header):
     master_addr: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
 class UnregisterBroker(Header):
     """UNREGISTER_BROKER (104)."""
 
@@ -42,7 +40,6 @@ class UnregisterBroker(Header):
     broker_id: int
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryDataVersion(Header):
     """QUERY_DATA_VERSION (322); its body is a DataVersion."""
 
@@ -52,14 +49,12 @@ class QueryDataVersion(Header):
     broker_id: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
 class QueryDataVersionAnswer(Header):
     """Answer of 322."""
 
     changed: bool
 
 
-@dataclass(slots=True, kw_only=True)
 class BrokerHeartbeat(Header):
     """BROKER_HEARTBEAT (904)."""
 
@@ -68,3 +63,8 @@ class BrokerHeartbeat(Header):
     broker_name: str
     broker_id: int | None = None
     heartbeat_timeout_mills: int | None = None
+
+
+def body_crc32(body: bytes) -> int:
+    """Return the checksum of a registration's body, as brokers send it along."""
+    return zlib.crc32(body) & 0x7FFFFFFF

@@ -1,11 +1,10 @@
 """Asking a name server where things are: 105, 106, 206, 224, 901 and the like."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class GetRoute(Header):
     """GET_ROUTEINFO_BY_TOPIC (105)."""
 
@@ -15,7 +14,6 @@ class GetRoute(Header):
     zone_mode: bool | None = field(default=None, metadata={"wire": "__ZONE_MODE"})
 
 
-@dataclass(slots=True, kw_only=True)
 class DeleteTopicInNamesrv(Header):
     """DELETE_TOPIC_IN_NAMESRV (216); without a cluster in all of them."""
 
@@ -23,21 +21,12 @@ class DeleteTopicInNamesrv(Header):
     cluster_name: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class RegisterTopic(Header):
-    """REGISTER_TOPIC_IN_NAMESRV (217); its body is a TopicRoute."""
-
-    topic: str
-
-
-@dataclass(slots=True, kw_only=True)
 class GetTopicsByCluster(Header):
     """GET_TOPICS_BY_CLUSTER (224)."""
 
     cluster: str
 
 
-@dataclass(slots=True, kw_only=True)
 class GetBrokerMembers(Header):
     """GET_BROKER_MEMBER_GROUP (901)."""
 
@@ -45,21 +34,18 @@ class GetBrokerMembers(Header):
     broker_name: str
 
 
-@dataclass(slots=True, kw_only=True)
 class ChangeWritePerm(Header):
     """WIPE_WRITE_PERM_OF_BROKER (205) and ADD_WRITE_PERM_OF_BROKER (327)."""
 
     broker_name: str
 
 
-@dataclass(slots=True, kw_only=True)
 class WipeWritePermAnswer(Header):
     """Answer of 205."""
 
     wipe_topic_count: int
 
 
-@dataclass(slots=True, kw_only=True)
 class AddWritePermAnswer(Header):
     """Answer of 327."""
 

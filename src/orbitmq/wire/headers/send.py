@@ -1,7 +1,7 @@
 """Headers of sending: requests 10 (full field names), 310 and 320 (one letter each), and their answer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Self
 
 from orbitmq.message import Property
@@ -32,7 +32,6 @@ BROKER_PROPERTIES: Final = frozenset(
 """Properties of a message that the broker sets itself, drops or looks at."""
 
 
-@dataclass(slots=True, kw_only=True)
 class SendHeader(Header):
     """Where a message goes and everything of it but its body."""
 
@@ -59,7 +58,6 @@ class SendHeader(Header):
         return cls.read(fields, LETTERS)
 
 
-@dataclass(slots=True, kw_only=True)
 class SendAnswer(Header):
     """Where a message went. Clients need ids and offsets with each of the codes 0, 10, 11 and 12.
 

@@ -1,11 +1,8 @@
 """Header of CONSUMER_SEND_MSG_BACK (36): a message that a consumer could not handle."""
 
-from dataclasses import dataclass
-
 from orbitmq.wire.headers.header import Header
 
 
-@dataclass(slots=True, kw_only=True)
 class SendBackHeader(Header):
     """Which message is given back, and when it shall come again. The answer has no fields."""
 

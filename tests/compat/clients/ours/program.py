@@ -18,7 +18,7 @@ from orbitmq.client import (
     SendResult,
 )
 from orbitmq.errors import OrbitError
-from orbitmq.wire.header import Encoding
+from orbitmq.wire.command import Encoding
 
 BATCH = 10
 output = threading.Lock()

@@ -9,23 +9,10 @@ import numpy as np
 from orbitmq.format.compiled import jit
 from orbitmq.wire.fast.compiled.frames import find_sends
 from orbitmq.wire.fast.compiled.records import publish_records, write_answers, write_sends
-from orbitmq.wire.fast.layout import PARTS
+from orbitmq.wire.fast.layout import PARTS, SendKernels
 from orbitmq.wire.fast.run import SendRun
-from orbitmq.wire.fast.signature import SendKernels
 
-
-class CompiledSends:
-    """The fast kernels."""
-
-    name = "compiled"
-
-    find_sends = staticmethod(find_sends)
-    write_sends = staticmethod(write_sends)
-    publish_records = staticmethod(publish_records)
-    write_answers = staticmethod(write_answers)
-
-
-KERNELS: SendKernels = CompiledSends()
+KERNELS = SendKernels("compiled", find_sends, write_sends, publish_records, write_answers)
 
 
 def _warm() -> None:

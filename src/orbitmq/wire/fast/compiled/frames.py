@@ -12,9 +12,9 @@ from orbitmq.format.ordinary import SPECIAL_FLAGS, SPECIAL_NAME, SPECIAL_PREFIXE
 from orbitmq.format.record import OVERHEAD_BYTES
 from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, Property
 from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.command import INT_MAX, ONEWAY_FLAG
 from orbitmq.wire.fast.layout import NAMES_MAX
 from orbitmq.wire.frame import HEADER_BYTES_MAX
-from orbitmq.wire.header import INT_MAX, ONEWAY_FLAG
 from orbitmq.wire.header_json import MEMBERS
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS
 

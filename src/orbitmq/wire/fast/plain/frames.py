@@ -18,10 +18,9 @@ from orbitmq.format.ordinary import is_ordinary
 from orbitmq.format.record import OVERHEAD_BYTES
 from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, Property
 from orbitmq.wire.codes import RequestCode
-from orbitmq.wire.command import PREFIX_BYTES
+from orbitmq.wire.command import INT_MAX, ONEWAY_FLAG
 from orbitmq.wire.fast.layout import NAMES_MAX, NUMBERS, REQUIRED, SEND, Bytes, Table
-from orbitmq.wire.frame import HEADER_BYTES_MAX
-from orbitmq.wire.header import INT_MAX, ONEWAY_FLAG
+from orbitmq.wire.frame import HEADER_BYTES_MAX, PREFIX_BYTES
 from orbitmq.wire.header_json import MEMBERS
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS
 
@@ -75,6 +74,11 @@ def find_sends(
     queues: Table,
     text: Bytes,
 ) -> tuple[int, int, int, int, int, int, int, int]:
+    """Fill `rows` and `queues` with the ordinary sends from `start` on, `text` with their properties.
+
+    Return how many of both, where the last send ends, how many bytes of keys and messages they have,
+    and language (position, length) and version of the last sender.
+    """
     raw = data.tobytes()
     found: dict[tuple[bytes, int], list[int]] = {}  # what goes to each queue, as QUEUE has it
     count = key_bytes = messages = used = 0

@@ -9,7 +9,6 @@ from orbitmq.format.client_batch import ClientMessage, iter_client_batch
 from orbitmq.format.properties import join_properties
 from orbitmq.format.record import BLANK, BODY_AT, FIXED, MAGIC_V1, record_parts
 from orbitmq.message import AppendRequest
-from orbitmq.wire.command import PREFIX
 from orbitmq.wire.fast.layout import (
     BEFORE_ID,
     BEFORE_KEY,
@@ -23,6 +22,7 @@ from orbitmq.wire.fast.layout import (
     Ints,
     Table,
 )
+from orbitmq.wire.frame import PREFIX
 
 _HOST_BYTES: Final = 8
 _BODY_LENGTH_AT: Final = BODY_AT - 4
@@ -43,6 +43,10 @@ def write_sends(
     count: int,
     queues: Table,
 ) -> int:
+    """Write the records of all sends from `position` on, each without size and magic; return the end.
+
+    The caller has made sure that there is room. The queues' `next_offset` moves on.
+    """
     born_host, store_host = hosts[:_HOST_BYTES].tobytes(), hosts[_HOST_BYTES:].tobytes()
     end = position
     for index, row in enumerate(_rows(rows, count)):
@@ -91,6 +95,10 @@ def _messages(row: _Row, data: Bytes, text: Bytes, suffix: Bytes) -> Iterator[Ap
 
 
 def publish_records(out: Bytes, position: int, end: int) -> None:
+    """Give the records of `write_sends` their size and magic, one after the other.
+
+    A call of its own: whoever finds a size and a magic must find a whole record behind them.
+    """
     while position < end:
         size = _record_bytes(out, position)
         _put(out, position, BLANK.pack(size, MAGIC_V1))
@@ -114,6 +122,10 @@ def write_answers(
     parts: Bytes,
     ends: Ints,
 ) -> int:
+    """Write the frames that tell producers where their messages went; return how many bytes.
+
+    `records` holds what was written from `position` on; `ends` says where each of the `parts` ends.
+    """
     cut = [part.tobytes() for part in np.split(parts, ends[:-1])]
     used = 0
     for row in _rows(rows, count):

@@ -1,0 +1,97 @@
+"""Processor: a family of requests, and how its answers come about."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.refusal import Refusal
+from orbitmq.errors import FieldError
+from orbitmq.net.connection import Connection
+from orbitmq.units import KiB
+from orbitmq.wire.codes import ResponseCode
+from orbitmq.wire.command import Command
+
+logger = logging.getLogger(__name__)
+
+RequestHandler = Callable[[Connection, Command], Command | None]
+"""Answers one request; None: it is answered later, or not at all."""
+
+CATCH_UP_BYTES: Final = 64 * KiB
+"""So much is dispatched at once for a request that is about queues: what was just sent can be read."""
+
+_Method = TypeVar("_Method", bound=Callable[..., Command | None])
+
+
+def answers(*codes: int, of_queues: bool = False) -> Callable[[_Method], _Method]:
+    """Mark the method of a processor that answers requests with these codes.
+
+    `of_queues`: it tells about queues or the index, so what was acknowledged before is dispatched first,
+    unless it is much.
+    """
+
+    def mark(method: _Method) -> _Method:
+        method.codes, method.of_queues = codes, of_queues  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Processor:
+    """A family of requests: its methods that are marked with `answers`."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context, self._config, self._store = context, context.config, context.store
+        self._tasks: set[asyncio.Task[None]] = set()
+        context.pending.append(lambda: len(self._tasks))
+
+    def handlers(self) -> dict[int, RequestHandler]:
+        """Return who answers which code."""
+        found: dict[int, RequestHandler] = {}
+        for name, method in vars(type(self)).items():
+            handler = getattr(self, name)
+            if getattr(method, "of_queues", False):
+                handler = partial(self._catch_up_first, handler)
+            found.update(dict.fromkeys(getattr(method, "codes", ()), handler))
+        return found
+
+    def _catch_up_first(
+        self, handler: RequestHandler, connection: Connection, request: Command
+    ) -> Command | None:
+        self._store.catch_up(CATCH_UP_BYTES)
+        return handler(connection, request)
+
+    def answer_later(
+        self,
+        connection: Connection,
+        request: Command,
+        work: Coroutine[Any, Any, Command | None],
+    ) -> None:
+        """Do what waits beside other requests, and answer then; the end of the broker waits for it."""
+        task = self._context.loop.create_task(_answer_then(connection, request, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _answer_then(
+    connection: Connection, request: Command, work: Coroutine[Any, Any, Command | None]
+) -> None:
+    try:
+        answer = await work
+    except Exception as error:
+        answer = failure_answer(connection, request, error)
+    if answer is not None and not request.is_oneway:
+        connection.send(answer)
+
+
+def failure_answer(connection: Connection, request: Command, error: Exception) -> Command:
+    """Return the answer that tells what went wrong; what nobody expected is logged."""
+    if isinstance(error, Refusal):
+        return request.answer(error.code, error.remark, fields=error.fields)
+    if isinstance(error, FieldError):
+        return request.answer(ResponseCode.SYSTEM_ERROR, f"{error}; the request was not done")
+    logger.error("request %d of %s failed", request.code, connection.peer, exc_info=error)
+    remark = f"{type(error).__name__}: {error}"
+    return request.answer(ResponseCode.SYSTEM_ERROR, remark)
