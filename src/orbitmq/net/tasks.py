@@ -15,10 +15,17 @@ class PeriodicJobs:
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
-    def add(self, name: str, every_ms: Callable[[], float] | float, job: Job) -> None:
+    def add(
+        self,
+        name: str,
+        every_ms: Callable[[], float] | float,
+        job: Job,
+        *,
+        first_ms: float | None = None,
+    ) -> None:
         """Run the job now and then; `every_ms` as a function is asked anew each time."""
         period = every_ms if callable(every_ms) else lambda: every_ms
-        self._tasks.append(asyncio.create_task(_repeat(name, period, job), name=name))
+        self._tasks.append(asyncio.create_task(_repeat(name, period, job, first_ms), name=name))
 
     async def stop(self) -> None:
         """End all jobs; one that is running is told by cancellation."""
@@ -26,9 +33,9 @@ class PeriodicJobs:
         await stop_tasks(tasks)
 
 
-async def _repeat(name: str, period: Callable[[], float], job: Job) -> None:
+async def _repeat(name: str, period: Callable[[], float], job: Job, first_ms: float | None) -> None:
     clock = asyncio.get_running_loop().time
-    due = clock() + period() / 1000
+    due = clock() + (period() if first_ms is None else first_ms) / 1000
     while True:
         await asyncio.sleep(max(due - clock(), 0))
         due = max(due, clock()) + period() / 1000  # counted from its beginning, not its end
