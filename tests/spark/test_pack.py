@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from golden_stores import damage, settings, unpack
 from orbitmq.format.columns import ITEM
 from orbitmq.format.kernels import compiled, twins
-from orbitmq.log_read import BadPlace, Split
+from orbitmq.log_read import Split
 from orbitmq.spark.jobs.rebuild.pack import PackedSplit, PackOptions, pack_split
 from orbitmq.spark.jobs.rebuild.pack_items import pack_items
 from orbitmq.store.offline.tools import config_of
@@ -69,42 +69,32 @@ def packed_first(root: Path, name: str) -> list[PackedSplit]:
 def test_both_kinds_of_kernels_pack_the_same(tmp_path: Path) -> None:
     plain, compiled_one = packed_first(unpack("mixed", tmp_path), "mixed")
 
-    assert plain.queues == compiled_one.queues
+    assert plain.facts.queues == compiled_one.facts.queues
     assert plain.units.runs.tolist() == compiled_one.units.runs.tolist()
     assert plain.units.units.tobytes() == compiled_one.units.units.tobytes()
     assert plain.items.unpack().tolist() == compiled_one.items.unpack().tolist()
-    assert (plain.first, plain.end, plain.records) == (
-        compiled_one.first,
-        compiled_one.end,
-        compiled_one.records,
-    )
+    for name in ("first", "end", "records"):
+        assert getattr(plain.facts, name) == getattr(compiled_one.facts, name)
 
 
 def test_batch_topics_go_to_batch_queues(tmp_path: Path) -> None:
     packed = packed_first(unpack("batchcq", tmp_path), "batchcq")[1]
 
-    assert {queue.kind for queue in packed.queues} == {BATCH}
+    assert {queue.kind for queue in packed.facts.queues} == {BATCH}
     assert not len(packed.units.runs)
     assert packed.batches.runs["count"].sum() * 46 == len(packed.batches.units)
 
 
-def test_a_bad_place_ends_a_split_or_is_told_and_passed_over(tmp_path: Path) -> None:
+def test_a_bad_place_ends_a_split(tmp_path: Path) -> None:
     root = damage(unpack("crashed", tmp_path), "flip-late")
     options = PackOptions.of(config_of(root, settings("crashed")))
     count = len(list((root / "commitlog").iterdir()))
-    told: list[BadPlace] = []
 
-    ended = [
-        pack_split(whole_segment(root, number), compiled(), options) for number in range(count - 1)
-    ]
-    passed = [
-        pack_split(whole_segment(root, number), compiled(), options, on_bad=told.append)
+    found = [
+        pack_split(whole_segment(root, number), compiled(), options).facts
         for number in range(count - 1)
     ]
 
-    (bad,) = [packed.bad for packed in ended if packed.bad is not None]
-    assert told == [bad]
-    assert all(packed.bad is None for packed in passed)
-    (short,) = [packed for packed in ended if packed.bad is not None]
-    assert short.end == bad.log_offset
-    assert sum(packed.records for packed in passed) > sum(packed.records for packed in ended)
+    (short,) = [facts for facts in found if facts.bad is not None]
+    assert short.bad is not None
+    assert short.first < short.end == short.bad.log_offset < short.split.end

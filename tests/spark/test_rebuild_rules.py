@@ -24,8 +24,8 @@ from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles, Finished, Wan
 from orbitmq.spark.jobs.rebuild.build import Build
 from orbitmq.spark.jobs.rebuild.chain import find_end, join
 from orbitmq.spark.jobs.rebuild.options import RebuildOptions
-from orbitmq.spark.jobs.rebuild.pack import PackOptions
-from orbitmq.spark.jobs.rebuild.parts import Scan, SplitFacts
+from orbitmq.spark.jobs.rebuild.pack import PackOptions, SplitFacts
+from orbitmq.spark.jobs.rebuild.parts import Scan
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import Scope
 from orbitmq.store.store import MessageStore

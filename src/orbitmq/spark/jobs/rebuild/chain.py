@@ -14,8 +14,7 @@ from orbitmq.errors import JobFailedError
 from orbitmq.format.kernels import Kernels, compiled, plain
 from orbitmq.log_read import LogView, Split, is_closed_at
 from orbitmq.log_read.plan import PLAIN_BYTES
-from orbitmq.spark.jobs.rebuild.pack import PackOptions
-from orbitmq.spark.jobs.rebuild.parts import SplitFacts
+from orbitmq.spark.jobs.rebuild.pack import PackOptions, SplitFacts
 from orbitmq.store.offline.rebuild import require_tail
 from orbitmq.store.recovery.plan import Repair, WalkOptions
 from orbitmq.store.recovery.queue_counts import Queue
@@ -35,7 +34,7 @@ class LogChain:
     splits: list[SplitFacts] = field(default_factory=list)
     recent_ms: tuple[int, ...] = ()
     earlier: bool = False  # some record is older than the one before it
-    doubtful: bool = False  # see PackedSplit.doubtful
+    doubtful: bool = False  # see SplitFacts.doubtful
 
     @property
     def records(self) -> int:

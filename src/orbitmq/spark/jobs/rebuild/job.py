@@ -34,8 +34,8 @@ from orbitmq.spark.jobs.rebuild.attempt_files import DIRECTORY, AttemptFiles, se
 from orbitmq.spark.jobs.rebuild.build import Build
 from orbitmq.spark.jobs.rebuild.chain import LogChain, cut_stale, find_end, join
 from orbitmq.spark.jobs.rebuild.options import RebuildOptions, RebuildReport
-from orbitmq.spark.jobs.rebuild.pack import PackOptions
-from orbitmq.spark.jobs.rebuild.parts import Scan, SplitFacts
+from orbitmq.spark.jobs.rebuild.pack import PackOptions, SplitFacts
+from orbitmq.spark.jobs.rebuild.parts import Scan
 from orbitmq.spark.jobs.rebuild.plan import Planner, RebuildPlan, ext_units_per_file, share
 from orbitmq.spark.jobs.rebuild.queue_runs import QueueRuns, batch_runs, simple_runs
 from orbitmq.spark.jobs.rebuild.shield import uninterrupted

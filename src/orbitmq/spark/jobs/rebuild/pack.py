@@ -7,19 +7,21 @@ whether one split begins where the one before it ended.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import Mark, Rows, ScanOptions
 from orbitmq.format.kernels import Kernels
-from orbitmq.log_read import BACK_BYTES, BadPlace, Chunk, OnBad, Split, read_split
+from orbitmq.log_read import BACK_BYTES, BadPlace, Chunk, Split, read_split
 from orbitmq.message import QueueType
 from orbitmq.spark.jobs.rebuild.pack_collect import (
     BatchCollector,
     BatchRuns,
+    Flags,
     ItemCollector,
+    Runs,
     UnitCollector,
     UnitRuns,
 )
@@ -67,16 +69,34 @@ class PackOptions:
 
 
 class PackedQueue(NamedTuple):
-    """A queue that records of the split are in; its number is its place in `PackedSplit.queues`."""
+    """A queue that records of the split are in; its number is its place in `SplitFacts.queues`."""
 
     topic: str
     queue_id: int
     kind: int  # of `queues/names.py`
 
 
-@dataclass(frozen=True, slots=True)
-class PackedSplit:
-    """What one split holds. `first` and `end` are NOTHING when no record starts in it."""
+class Column(NamedTuple):
+    """Where a column lies in a part file."""
+
+    position: int
+    kind: str  # of numpy
+    length: int
+
+
+class Part(NamedTuple):
+    """The file with the units and keys of one split."""
+
+    path: str
+    length: int
+    columns: dict[str, Column]
+    base_offset: int  # of the keys' records
+    base_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFacts:
+    """What the driver is told of a split. `first` and `end` are NOTHING when no record starts in it."""
 
     split: Split
     first: int  # log offset of the first record
@@ -88,25 +108,30 @@ class PackedSplit:
     doubtful: bool  # the last record before `bad` names another place than its own
     bad: BadPlace | None  # reading ended here: no valid record, though the split goes on
     queues: tuple[PackedQueue, ...]
+    runs: Runs
+    light: Flags
+    batch_runs: Runs
+    item_count: int
+    part: Part | None = None  # None: no units, no keys, or nobody wants them
+
+
+class PackedSplit(NamedTuple):
+    """What one split holds: facts, and the bytes of units and keys."""
+
+    facts: SplitFacts
     units: UnitRuns
     batches: BatchRuns
     items: PackedItems
 
 
 def pack_split(
-    split: Split,
-    kernels: Kernels,
-    options: PackOptions,
-    *,
-    on_bad: OnBad | None = None,
-    at_record: bool = False,
+    split: Split, kernels: Kernels, options: PackOptions, *, at_record: bool = False
 ) -> PackedSplit:
-    """Scan a split and pack what queues and index get from it.
+    """Scan a split and pack what queues and index get from it; a bad place ends it.
 
-    Without `on_bad` a place that holds no valid record ends it (`PackedSplit.bad`); with it, such places
-    are told and passed over. `at_record`: the caller knows that a record starts where the split does.
+    `at_record`: the caller knows that a record starts where the split does.
     """
-    return _Packer(split, kernels, options, on_bad).run(at_record=at_record)
+    return _Packer(split, kernels, options).run(at_record=at_record)
 
 
 class _EndedError(Exception):
@@ -120,13 +145,10 @@ class _EndedError(Exception):
 class _Packer:
     """Packs one split. Not thread-safe."""
 
-    def __init__(
-        self, split: Split, kernels: Kernels, options: PackOptions, on_bad: OnBad | None
-    ) -> None:
+    def __init__(self, split: Split, kernels: Kernels, options: PackOptions) -> None:
         self._split = split
         self._kernels = kernels
         self._options = options
-        self._on_bad = on_bad or _end
         self._first = self._end = self._first_ms = NOTHING
         self._records = 0
         self._recent_ms: tuple[int, ...] = ()
@@ -157,21 +179,25 @@ class _Packer:
         except _EndedError as ended:
             bad = ended.place
         names = self._dispatcher.queues.names
-        return PackedSplit(
-            self._split,
-            self._first,
-            self._end,
-            self._records,
-            self._recent_ms,
-            self._first_ms,
-            self._earlier,
-            bad is not None and self._last_is_lost,
-            bad,
-            tuple(PackedQueue(*names.name(no), names.kind(no)) for no in range(len(names))),
-            self._units.collected(),
-            self._batches.collected(),
-            pack_items(self._items.parts),
+        units, batches = self._units.collected(), self._batches.collected()
+        items = pack_items(self._items.parts)
+        facts = SplitFacts(
+            split=self._split,
+            first=self._first,
+            end=self._end,
+            records=self._records,
+            recent_ms=self._recent_ms,
+            first_ms=self._first_ms,
+            earlier=self._earlier,
+            doubtful=bad is not None and self._last_is_lost,
+            bad=bad,
+            queues=tuple(PackedQueue(*names.name(no), names.kind(no)) for no in range(len(names))),
+            runs=units.runs,
+            light=units.light,
+            batch_runs=batches.runs,
+            item_count=items.item_count,
         )
+        return PackedSplit(facts, units, batches, items)
 
     def _chunks(self, *, at_record: bool) -> Iterable[Chunk]:
         options = self._options
@@ -180,7 +206,7 @@ class _Packer:
             open_split(self._split),
             self._kernels,
             options.scan,
-            self._on_bad,
+            _end,
             back_bytes=options.back_bytes,
             at_record=at_record,
         )
@@ -198,7 +224,7 @@ class _Packer:
             at = int(chunk.rows["log_offset"][torn])
             size = int(chunk.rows["size"][torn])
             place = at - self._split.base_offset
-            self._on_bad(BadPlace(self._split.path, at, place, size, "the record was torn"))
+            _end(BadPlace(self._split.path, at, place, size, "the record was torn"))
 
     def _note(self, rows: Rows) -> None:
         times = rows["store_ms"]
@@ -213,5 +239,5 @@ class _Packer:
         self._last_is_lost = bool(rows["marks"][-1] & Mark.OFFSET_WRONG)
 
 
-def _end(place: BadPlace) -> None:
+def _end(place: BadPlace) -> NoReturn:
     raise _EndedError(place)

@@ -7,9 +7,9 @@ needs them. Every task can reach the store's directory anyway, or it could not r
 
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,76 +18,22 @@ from orbitmq.errors import JobFailedError, io_error
 from orbitmq.files.disk import Disk
 from orbitmq.format.columns import Bytes
 from orbitmq.format.kernels import compiled
-from orbitmq.log_read import BadPlace, Split
+from orbitmq.log_read import Split
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
-from orbitmq.spark.jobs.rebuild.pack import PackedQueue, PackedSplit, PackOptions, pack_split
-from orbitmq.spark.jobs.rebuild.pack_collect import Flags, Runs
+from orbitmq.spark.jobs.rebuild.pack import (
+    Column,
+    PackedSplit,
+    PackOptions,
+    Part,
+    SplitFacts,
+    pack_split,
+)
 from orbitmq.spark.jobs.rebuild.pack_items import PackedItems
 from orbitmq.spark.progress import StageCounter
 from orbitmq.spark.shared_paths import require_seen
 
 _ALIGNED: Final = 8
 _ITEM_COLUMNS: Final = ("offsets", "times", "counts", "hashes")
-
-
-class Column(NamedTuple):
-    """Where a column lies in a part file."""
-
-    position: int
-    kind: str  # of numpy
-    length: int
-
-
-class Part(NamedTuple):
-    """The file with the units and keys of one split."""
-
-    path: str
-    length: int
-    columns: dict[str, Column]
-    base_offset: int  # of the keys' records
-    base_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SplitFacts:
-    """What the driver is told of a split; as in `PackedSplit`, without the bytes."""
-
-    split: Split
-    first: int
-    end: int
-    records: int
-    recent_ms: tuple[int, ...]
-    first_ms: int
-    earlier: bool
-    doubtful: bool
-    bad: BadPlace | None
-    queues: tuple[PackedQueue, ...]
-    runs: Runs
-    light: Flags
-    batch_runs: Runs
-    item_count: int
-    part: Part | None  # None: no units, no keys, or nobody wants them
-
-
-def facts_of(packed: PackedSplit, part: Part | None) -> SplitFacts:
-    """Return the facts of a split whose bytes lie in `part`."""
-    return SplitFacts(
-        packed.split,
-        packed.first,
-        packed.end,
-        packed.records,
-        packed.recent_ms,
-        packed.first_ms,
-        packed.earlier,
-        packed.doubtful,
-        packed.bad,
-        packed.queues,
-        packed.units.runs,
-        packed.units.light,
-        packed.batches.runs,
-        packed.items.item_count,
-        part,
-    )
 
 
 def write_part(
@@ -182,5 +128,5 @@ class Scan:
             packed, self.files, with_units=self.with_units, with_items=self.with_items
         )
         if self.counter is not None:
-            self.counter.add(split.end - split.start, packed.records)
-        return facts_of(packed, part)
+            self.counter.add(split.end - split.start, packed.facts.records)
+        return replace(packed.facts, part=part)

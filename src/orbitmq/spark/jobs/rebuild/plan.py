@@ -14,7 +14,7 @@ from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.index_file import ENTRY_BYTES
 from orbitmq.format.segment_name import index_file_name
 from orbitmq.spark.jobs.rebuild.attempt_files import Wanted
-from orbitmq.spark.jobs.rebuild.parts import Part, SplitFacts
+from orbitmq.spark.jobs.rebuild.pack import Part, SplitFacts
 from orbitmq.spark.jobs.rebuild.queue_runs import NO_EXT, QueueRuns, Table
 from orbitmq.store.offline.exchange import Scope
 

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orbitmq.format.columns import Ints
-from orbitmq.spark.jobs.rebuild.pack import PackedQueue
-from orbitmq.spark.jobs.rebuild.parts import SplitFacts
+from orbitmq.spark.jobs.rebuild.pack import PackedQueue, SplitFacts
 from orbitmq.store.queues.consume_queue import GAP_UNITS_MAX
 from orbitmq.store.queues.names import BATCH, SIMPLE
 
