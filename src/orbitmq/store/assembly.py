@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreError
@@ -25,16 +25,13 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher, Extra
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.store.flags import Flag, RunningFlags
-from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.log.append_rules import AppendRules, TopicTypes
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import LogFlusher
 from orbitmq.store.log.segment_list import SegmentList
-from orbitmq.store.queues.batch_queue import BatchQueues
-from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.cq_ext import ExtQueues, trim_ext
+from orbitmq.store.make_dispatcher import make_dispatcher
+from orbitmq.store.queues.cq_ext import trim_ext
 from orbitmq.store.queues.flush import FlushSchedule, QueueFlusher
-from orbitmq.store.queues.names import QueueNames
 from orbitmq.store.queues.trim import delete_before
 from orbitmq.store.recovery.adopt import RecoverOptions, RecoveryReport, recover_store
 from orbitmq.store.recovery.lost_records import FillStyle
@@ -101,7 +98,7 @@ class Opening:
 
     def run(self) -> StoreParts:
         topic_types = self._topic_types()
-        dispatcher = self._dispatcher(topic_types)
+        dispatcher = self._dispatcher(topic_types, self._files)
         checkpoint = CheckpointFile(self._layout.checkpoint, self._disk)
         snapshot = SnapshotFile(self._layout.snapshot, self._disk)
         report = recover_store(
@@ -160,28 +157,9 @@ class Opening:
             report=report,
         )
 
-    def _dispatcher(self, topic_types: TopicTypes) -> Dispatcher:
-        config, layout = self._config, self._layout
-        names = QueueNames(self._kernels)
-        ext = ExtQueues(layout, self._files, names) if config.enable_cq_ext else None
-        index = IndexFiles(
-            layout,
-            self._files,
-            self._disk,
-            self._kernels,
-            self._clock,
-            enabled=config.index_enabled,
-        )
-        return Dispatcher(
-            self._kernels,
-            ConsumeQueues(layout, self._files, names),
-            BatchQueues(layout, self._files, names),
-            index,
-            ext=ext,
-            topic_type=topic_types,
-            extra=(),
-            multi_dispatch=config.enable_multi_dispatch,
-        )
+    def _dispatcher(self, topic_types: TopicTypes, files: FileCache, **more: Any) -> Dispatcher:
+        own = self._config, self._layout, files, self._disk, self._kernels, self._clock
+        return make_dispatcher(*own, topic_types=topic_types, **more)
 
     def _recover_options(self) -> RecoverOptions:
         config = self._config

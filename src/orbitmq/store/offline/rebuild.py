@@ -24,8 +24,9 @@ from orbitmq.log_read import Progress, open_log
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher
+from orbitmq.store.make_dispatcher import make_dispatcher
 from orbitmq.store.offline.exchange import WorkFiles
-from orbitmq.store.offline.tools import config_of, locked, make_dispatcher
+from orbitmq.store.offline.tools import config_of, locked
 from orbitmq.store.recovery.adopt import with_items
 from orbitmq.store.recovery.plan import Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.torn_records import whole_from

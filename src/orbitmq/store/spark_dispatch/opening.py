@@ -22,10 +22,6 @@ from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.index.files import IndexFiles
 from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.commit_log import CommitLog
-from orbitmq.store.queues.batch_queue import BatchQueues
-from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.cq_ext import ExtQueues
-from orbitmq.store.queues.names import QueueNames
 from orbitmq.store.recovery.adopt import NotTrustedError, RecoveryReport, recover_store
 from orbitmq.store.snapshot import SnapshotFile
 from orbitmq.store.spark_dispatch.follow import DispatchFollower, FollowingDispatcher
@@ -83,7 +79,14 @@ class FollowedOpening(Opening):
 
     def _recover(self, topic_types: TopicTypes) -> tuple[Followed, DispatchedOffset]:
         def make_dispatcher(index_in_sight: bool) -> Dispatcher:
-            return self._following_dispatcher(topic_types, index_in_sight=index_in_sight)
+            deps = self._layout, self._files, self._disk, self._kernels, self._clock
+            index = (
+                FollowedIndex(*deps, enabled=self._config.index_enabled)
+                if index_in_sight
+                else IndexFiles(*deps, enabled=False)
+            )
+            following = FollowingDispatcher
+            return self._dispatcher(topic_types, self._files, index=index, make=following)
 
         options = self._recover_options()
         try:
@@ -114,9 +117,7 @@ class FollowedOpening(Opening):
     def _recover_whole(self, topic_types: TopicTypes) -> tuple[RecoveryReport, DispatchedOffset]:
         """Recover as a store that dispatches itself; return that and where queues and index then are."""
         with FileCache(self._disk) as files:
-            following, self._files = self._files, files
-            dispatcher = self._dispatcher(topic_types)
-            self._files = following
+            dispatcher = self._dispatcher(topic_types, files)
             options = self._recover_options()
             loaded = self._checkpoint.load(), self._snapshot.load()
             report = recover_store(options, dispatcher, *loaded)
@@ -135,27 +136,6 @@ class FollowedOpening(Opening):
             dispatcher.index.close()
         headers = dispatcher.index.headers()
         return report, DispatchedOffset(0, report.end_offset, *(headers[-1] if headers else ()))
-
-    def _following_dispatcher(
-        self, topic_types: TopicTypes, *, index_in_sight: bool
-    ) -> FollowingDispatcher:
-        config, layout = self._config, self._layout
-        names = QueueNames(self._kernels)
-        deps = layout, self._files, self._disk, self._kernels, self._clock
-        index = (
-            FollowedIndex(*deps, enabled=config.index_enabled)
-            if index_in_sight
-            else IndexFiles(*deps, enabled=False)
-        )
-        return FollowingDispatcher(
-            self._kernels,
-            ConsumeQueues(layout, self._files, names),
-            BatchQueues(layout, self._files, names),
-            index,
-            ext=ExtQueues(layout, self._files, names) if config.enable_cq_ext else None,
-            topic_type=topic_types,
-            multi_dispatch=config.enable_multi_dispatch,
-        )
 
     def _follower(
         self,

@@ -23,12 +23,7 @@ from orbitmq.format.kernels import Kernels
 from orbitmq.log_read import Chunk
 from orbitmq.message import QueueType
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.dispatch import Dispatcher
-from orbitmq.store.index.files import IndexFiles
-from orbitmq.store.queues.batch_queue import BatchQueues
-from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.cq_ext import ExtQueues
-from orbitmq.store.queues.names import QueueNames
+from orbitmq.store.make_dispatcher import make_dispatcher
 from orbitmq.store.recovery.adopt import NotTrustedError
 from orbitmq.store.snapshot import SnapshotFile
 from orbitmq.store.spark_dispatch.followed_index import load_index_at
@@ -62,15 +57,23 @@ class DispatchWriter:
     ) -> None:
         """Read where the last writer stopped. NotAStoreError: the store does not follow."""
         self._disk = disk or Disk()
-        self._clock: Clock = clock or SystemClock()
+        clock = clock or SystemClock()
         self._kernels = kernels
-        self.handover = Handover(root, self._disk, self._clock)
+        self.handover = Handover(root, self._disk, clock)
         self._files = FollowedFiles(self._disk)
         with self.handover.writing():
             self.terms = read_settings(self.handover)
             self.config = StoreConfig.from_settings(root, self.terms.settings)
             self.layout = self.config.layout()
-            self._dispatcher = self._make_dispatcher()
+            self._dispatcher = make_dispatcher(
+                self.config,
+                self.layout,
+                self._files,
+                self._disk,
+                kernels,
+                clock,
+                topic_types=TopicTypeFile(self.layout.config("topics.json"), self._disk),
+            )
             self._done = self._load()
         self._files.following = False
 
@@ -117,27 +120,6 @@ class DispatchWriter:
         return DispatchedOffset(self.epoch, end, *(headers[-1] if headers else ()))
 
     # --- where the last writer stopped ---
-
-    def _make_dispatcher(self) -> Dispatcher:
-        config, layout = self.config, self.layout
-        names = QueueNames(self._kernels)
-        index = IndexFiles(
-            layout,
-            self._files,
-            self._disk,
-            self._kernels,
-            self._clock,
-            enabled=config.index_enabled,
-        )
-        return Dispatcher(
-            self._kernels,
-            ConsumeQueues(layout, self._files, names),
-            BatchQueues(layout, self._files, names),
-            index,
-            ext=ExtQueues(layout, self._files, names) if config.enable_cq_ext else None,
-            topic_type=TopicTypeFile(layout.config("topics.json"), self._disk),
-            multi_dispatch=config.enable_multi_dispatch,
-        )
 
     def _load(self) -> DispatchedOffset:
         done = self.handover.dispatched_offset()

@@ -43,8 +43,9 @@ from orbitmq.spark.jobs.rebuild.state import load_rebuilt
 from orbitmq.spark.progress import JobProgress
 from orbitmq.spark.shared_paths import absolute_settings
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.make_dispatcher import make_dispatcher
 from orbitmq.store.offline.exchange import WorkFiles
-from orbitmq.store.offline.tools import config_of, locked, make_dispatcher
+from orbitmq.store.offline.tools import config_of, locked
 from orbitmq.store.verify.facts import is_open_elsewhere
 
 SCANS_PER_CORE: Final = 4
