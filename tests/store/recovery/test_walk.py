@@ -18,17 +18,21 @@ from orbitmq.format.record import STORE_MS_AT, decode_blank, decode_record
 from orbitmq.log_read import Chunk, LogView, open_log
 from orbitmq.message import SysFlag
 from orbitmq.store.recovery.lost_records import PADDING_TOPIC, LostRecord
-from orbitmq.store.recovery.plan import Plan, Repair, RepairKind, WalkOptions
+from orbitmq.store.recovery.plan import Note, Repair, RepairKind, UnitsBetween, WalkOptions
 from orbitmq.store.recovery.walk import WalkResult, plan_recovery, walk
 
 OPTIONS = WalkOptions(kernels=plain())
 
 
-def plan(builder: LogBuilder, options: WalkOptions = OPTIONS) -> Plan:
+def plan(builder: LogBuilder, options: WalkOptions = OPTIONS) -> WalkResult:
     return plan_recovery(builder.view(), builder.base_offset, options)
 
 
-def mend(builder: LogBuilder, found: Plan) -> None:
+def summary(found: WalkResult) -> tuple[int, int, list[Repair], list[Note]]:
+    return found.end_offset, found.records, found.repairs, found.notes
+
+
+def mend(builder: LogBuilder, found: WalkResult) -> None:
     """Do to the bytes what the plan says."""
     for repair in found.repairs:
         if repair.zero_rest:
@@ -41,7 +45,7 @@ def mend(builder: LogBuilder, found: Plan) -> None:
             builder.segments.pop()
 
 
-def only_repair(found: Plan) -> Repair:
+def only_repair(found: WalkResult) -> Repair:
     (repair,) = found.repairs
     return repair
 
@@ -69,17 +73,17 @@ def test_a_good_log_needs_nothing_and_ends_behind_its_last_record() -> None:
 
     found = plan(builder)
 
-    assert found == Plan(builder.written, 30, (), ())
+    assert summary(found) == (builder.written, 30, [], [])
 
 
 def test_an_empty_log_ends_where_it_starts() -> None:
-    assert plan(LogBuilder()) == Plan(0, 0, (), ())
+    assert summary(plan(LogBuilder())) == (0, 0, [], [])
 
 
 def test_a_segment_of_zeros_is_an_empty_log() -> None:
     builder = LogBuilder(segments=[bytearray(4096)])
 
-    assert plan(builder) == Plan(0, 0, (), ())
+    assert summary(plan(builder)) == (0, 0, [], [])
 
 
 @pytest.mark.parametrize("kept_bytes", [4, 8, 40, 87, 100, 110])
@@ -149,7 +153,7 @@ def test_everything_behind_a_damaged_record_is_kept_and_a_second_look_finds_noth
 
     again = plan(builder)
 
-    assert again == Plan(builder.written, 30, (), ())
+    assert summary(again) == (builder.written, 30, [], [])
     kept = records_at(builder.view())
     assert all(kept[r.start] == r.raw for r in builder.records if r is not bad)
 
@@ -180,31 +184,26 @@ def test_several_lost_records_share_the_place_and_every_queue_stays_whole() -> N
     lost = {(r.topic.encode(), r.queue_id, r.queue_offset) for r in bad}
     assert {(one.topic, one.queue_id, one.queue_offset) for one in repair.lost} == lost
     mend(builder, plan(builder))
-    assert plan(builder) == Plan(builder.written, 30, (), ())
+    assert summary(plan(builder)) == (builder.written, 30, [], [])
 
 
-class Units:
-    """A queue file that knows these records."""
-
-    def __init__(self, *lost: LostRecord) -> None:
-        self.lost = lost
-
-    def units_between(self, start: int, end: int) -> list[LostRecord]:
-        return [lost for lost in self.lost if start <= lost.start < end]
+def units_of(*known: LostRecord) -> UnitsBetween:
+    """Queue files that know these records."""
+    return lambda start, end: [lost for lost in known if start <= lost.start < end]
 
 
 def test_units_of_the_queue_files_tell_place_and_size_of_lost_records() -> None:
     builder = three_queues()
     bad = builder.records[10:13]
     builder.zero(bad[0].start, bad[-1].end)
-    units = Units(
+    units = units_of(
         *(
             LostRecord(r.topic.encode(), r.queue_id, r.queue_offset, r.start, len(r.raw))
             for r in bad
         )
     )
 
-    repair = only_repair(plan(builder, WalkOptions(kernels=plain(), units=units)))
+    repair = only_repair(plan(builder, WalkOptions(kernels=plain(), units_between=units)))
 
     assert [(one.start, one.size) for one in repair.lost] == [(r.start, len(r.raw)) for r in bad]
     at = 0
@@ -221,9 +220,9 @@ def test_a_lost_record_whose_queue_ends_there_is_known_from_its_unit() -> None:
     for _ in range(3):
         builder.append()
     builder.zero(only.start, only.end)
-    units = Units(LostRecord(b"Rare", 3, 0, only.start, len(only.raw)))
+    units = units_of(LostRecord(b"Rare", 3, 0, only.start, len(only.raw)))
 
-    repair = only_repair(plan(builder, WalkOptions(kernels=plain(), units=units)))
+    repair = only_repair(plan(builder, WalkOptions(kernels=plain(), units_between=units)))
 
     assert [(one.topic, one.queue_id, one.queue_offset) for one in repair.lost] == [(b"Rare", 3, 0)]
 
@@ -280,7 +279,7 @@ def test_a_lost_blank_is_written_again_when_the_next_segment_goes_on() -> None:
     assert decode_blank(repair.data) == 4096 - last.end
     assert found.end_offset == builder.written
     mend(builder, found)
-    assert plan(builder) == Plan(builder.written, 60, (), ())
+    assert summary(plan(builder)) == (builder.written, 60, [], [])
 
 
 def test_a_bad_record_before_the_blank_keeps_the_blank() -> None:
@@ -306,7 +305,7 @@ def test_a_bad_record_and_a_lost_blank_give_a_filler_and_a_blank() -> None:
     assert filler.queue_offset == last.queue_offset
     assert decode_blank(repair.data, filler.size) == 4096 - last.start - filler.size
     mend(builder, found)
-    assert plan(builder) == Plan(builder.written, 60, (), ())
+    assert summary(plan(builder)) == (builder.written, 60, [], [])
 
 
 def test_a_whole_lost_segment_is_bridged() -> None:
@@ -320,7 +319,7 @@ def test_a_whole_lost_segment_is_bridged() -> None:
     lost = [one for repair in found.repairs for one in repair.lost]
     assert len(lost) == len([r for r in builder.records if 4096 <= r.start < 8192])
     mend(builder, found)
-    assert plan(builder) == Plan(builder.written, 90, (), ())
+    assert summary(plan(builder)) == (builder.written, 90, [], [])
 
 
 def test_a_record_with_a_wrong_stored_offset_stays_and_is_noted() -> None:
@@ -330,7 +329,7 @@ def test_a_record_with_a_wrong_stored_offset_stays_and_is_noted() -> None:
 
     found = plan(builder)
 
-    assert (found.end_offset, found.records, found.repairs) == (builder.written, 30, ())
+    assert (found.end_offset, found.records, found.repairs) == (builder.written, 30, [])
     assert [note.log_offset for note in found.notes] == [odd.start]
 
 
@@ -398,7 +397,7 @@ def test_a_clock_that_was_set_back_loses_nothing() -> None:
     builder.append()
     builder.append()
 
-    assert plan(builder) == Plan(builder.written, 12, (), ())
+    assert summary(plan(builder)) == (builder.written, 12, [], [])
 
 
 def test_a_half_message_behind_a_clock_that_was_set_back_is_no_stale_record() -> None:
@@ -406,7 +405,7 @@ def test_a_half_message_behind_a_clock_that_was_set_back_is_no_stale_record() ->
     builder.store_ms -= 10_000
     builder.append(queue_offset=0, sys_flag=SysFlag.PREPARED.value)
 
-    assert plan(builder) == Plan(builder.written, 11, (), ())
+    assert summary(plan(builder)) == (builder.written, 11, [], [])
 
 
 def test_a_place_too_small_for_any_record_takes_the_next_one_with_it() -> None:
@@ -604,7 +603,7 @@ def test_whatever_is_overwritten_every_untouched_record_is_kept(
     missing = [r for r in untouched if kept.get(r.start) != r.raw]
     assert len(missing) <= swallowed
     again = plan(builder)
-    assert (again.repairs, again.end_offset) == ((), found.end_offset)
+    assert (again.repairs, again.end_offset) == ([], found.end_offset)
 
 
 @pytest.mark.parametrize("variant", torn_variants())
@@ -624,8 +623,8 @@ def test_real_stores_need_no_repair(store, kernels, tmp_path) -> None:
     with open_log(layout, Disk()) as log:
         found = plan_recovery(log, log.min_offset, WalkOptions(kernels=kernels))
 
-        assert found.repairs == ()
-        assert found.notes == ()
+        assert found.repairs == []
+        assert found.notes == []
         assert found.records == len(rows(store, "record"))
 
 

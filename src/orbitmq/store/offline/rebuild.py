@@ -54,7 +54,6 @@ def rebuild_store(
     *,
     dry_run: bool = False,
     kernels: Kernels | None = None,
-    workers: int | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
     disk: Disk | None = None,
@@ -65,12 +64,12 @@ def rebuild_store(
     """
     kernels = kernels or compiled()
     if dry_run:
-        report = check_store(root, settings, kernels=kernels, workers=workers, progress=progress)
+        report = check_store(root, settings, kernels=kernels, progress=progress)
         return RebuildReport(dry_run=True, records=report.records, check=report)
     config = config_of(root, settings)
     disk, clock = disk or Disk(), clock or SystemClock()
     with locked(config.layout(), disk):
-        return _Rebuild(config, kernels, workers, progress, disk, clock).run()
+        return _Rebuild(config, kernels, progress, disk, clock).run()
 
 
 class _Rebuild:
@@ -80,7 +79,6 @@ class _Rebuild:
         self,
         config: StoreConfig,
         kernels: Kernels,
-        workers: int | None,
         progress: Progress | None,
         disk: Disk,
         clock: Clock,
@@ -88,7 +86,6 @@ class _Rebuild:
         self._config = config
         self._layout = config.layout()
         self._kernels = kernels
-        self._workers = workers
         self._progress = progress
         self._disk = disk
         self._clock = clock
@@ -139,7 +136,6 @@ class _Rebuild:
                 kernels=self._kernels,
                 scan=ScanOptions(check_crc=True, delay_ms=self._config.delay_ms),
                 whole_from=whole_from(CheckpointFile(self._layout.checkpoint, self._disk).load()),
-                workers=self._workers,
                 progress=self._progress,
                 prepare=with_items(self._kernels) if self._config.index_enabled else None,
             )

@@ -20,11 +20,11 @@ from orbitmq.store.offline.tools import config_of, locked
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.recovery.lost_records import FillStyle
 from orbitmq.store.recovery.mend import Mender
-from orbitmq.store.recovery.plan import Plan, WalkOptions
+from orbitmq.store.recovery.plan import WalkOptions
 from orbitmq.store.recovery.quarantine import Quarantine
-from orbitmq.store.recovery.queue_units import FileUnits
+from orbitmq.store.recovery.queue_units import file_units
 from orbitmq.store.recovery.torn_records import whole_from
-from orbitmq.store.recovery.walk import plan_recovery
+from orbitmq.store.recovery.walk import WalkResult, plan_recovery
 from orbitmq.store.store import MessageStore
 
 DISTRUST_GROUP = "before-repair"
@@ -35,7 +35,7 @@ class RepairReport:
     """What has to be mended in the log (dry run), or what was mended in all."""
 
     dry_run: bool
-    plan: Plan
+    plan: WalkResult
     resized: tuple[Path, ...]  # segments of wrong length, missing or empty
     recovery: RecoveryReport | None = None
     kept: tuple[Path, ...] = ()
@@ -52,7 +52,6 @@ def repair_store(
     *,
     dry_run: bool = False,
     kernels: Kernels | None = None,
-    workers: int | None = None,
     progress: Progress | None = None,
     clock: Clock | None = None,
     disk: Disk | None = None,
@@ -71,9 +70,8 @@ def repair_store(
             delay_ms=config.delay_ms,
         ),
         style=FillStyle(config.store_host, config.property_crc),
-        units=FileUnits(config.layout(), disk),
+        units_between=file_units(config.layout(), disk),
         whole_from=whole_from(CheckpointFile(config.layout().checkpoint, disk).load()),
-        workers=workers,
         progress=progress,
     )
     plan, resized = _plan(config, disk, options)
@@ -91,7 +89,9 @@ def repair_store(
     )
 
 
-def _plan(config: StoreConfig, disk: Disk, options: WalkOptions) -> tuple[Plan, tuple[Path, ...]]:
+def _plan(
+    config: StoreConfig, disk: Disk, options: WalkOptions
+) -> tuple[WalkResult, tuple[Path, ...]]:
     with open_log(config.layout(), disk, missing_allowed=True) as log:
         resized = [segment.path for segment in (*log.short, *log.missing)]
         return plan_recovery(log, log.min_offset, options), (*resized, *log.empty)

@@ -22,11 +22,9 @@ from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.snapshot import NO_EXT, QueueKind, Snapshot
-from orbitmq.log_read import Chunk, LogView, Prepare, Progress, open_log
+from orbitmq.log_read import Chunk, LogView, Prepare, open_log
 from orbitmq.store.dispatch import AdoptionReport, Dispatcher
 from orbitmq.store.index.load import keep_full_files, load_index_states
-from orbitmq.store.queues.batch_queue import BatchQueues
-from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.load import check_states, load_states
 from orbitmq.store.queues.trim import correct_min
 from orbitmq.store.recovery.lost_records import FillStyle
@@ -34,7 +32,7 @@ from orbitmq.store.recovery.mend import Mender
 from orbitmq.store.recovery.plan import Note, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.quarantine import Quarantine
 from orbitmq.store.recovery.queue_counts import Queue
-from orbitmq.store.recovery.queue_units import FileUnits
+from orbitmq.store.recovery.queue_units import file_units
 from orbitmq.store.recovery.stale_units import cut_stale_units
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, walk
@@ -60,9 +58,6 @@ class RecoverOptions:
     plain_bytes: int = 2 * MiB
     scan: ScanOptions = field(default_factory=lambda: ScanOptions(check_crc=True))
     style: FillStyle = field(default_factory=FillStyle)
-    workers: int | None = None
-    progress: Progress | None = None
-    missing_allowed: bool = False  # go on without segments that are missing in the middle
     trusted_only: bool = False  # NotTrustedError instead of adopting
     index_safe: bool = False  # after a crash, make again what of the index no checkpoint covers
 
@@ -83,9 +78,7 @@ class RecoveryReport:
     own_from: int = 0  # all records from this log offset on were appended by us
     repairs: tuple[Repair, ...] = ()
     notes: tuple[Note, ...] = ()
-    resized: tuple[
-        Path, ...
-    ] = ()  # segments that were made longer, or empty ones that were removed
+    resized: tuple[Path, ...] = ()  # segments that were made longer, or that were empty and went
     kept: tuple[Path, ...] = ()  # what went to the quarantine
     adoption: AdoptionReport = field(default_factory=AdoptionReport)
     stale_units: int = 0  # units of records that did not survive, cut after a crash
@@ -107,15 +100,12 @@ def recover_store(
     is in the queues' memory and files, not synced yet.
     """
     layout, disk = options.layout, options.disk
-    clean = not layout.abort.exists()
     quarantine = Quarantine(layout.quarantine, layout.root, disk, options.clock)
-    with open_log(layout, disk, missing_allowed=options.missing_allowed) as view:
+    with open_log(layout, disk) as view:
         mender = Mender(view, disk, quarantine)
         resized = tuple(mender.set_lengths())
-        recovery = _Recovery(options, dispatcher, view, mender, checkpoint, snapshot, clean)
-        report = recovery.run()
-    kept = tuple(quarantine.kept)
-    return replace(report, resized=resized, kept=kept)
+        report = _Recovery(options, dispatcher, view, mender, checkpoint, snapshot).run()
+    return replace(report, resized=resized, kept=tuple(quarantine.kept))
 
 
 class NotTrustedError(Exception):
@@ -133,7 +123,6 @@ class _Recovery:
         mender: Mender,
         checkpoint: Checkpoint | None,
         snapshot: Snapshot | None,
-        clean: bool,
     ) -> None:
         self._options = options
         self._kernels = options.kernels
@@ -142,20 +131,13 @@ class _Recovery:
         self._mender = mender
         self._checkpoint = checkpoint or Checkpoint()
         self._snapshot = snapshot
-        self._clean = clean
+        self._clean = not options.layout.abort.exists()
         self._repairs: list[Repair] = []
-        self._notes: list[Note] = []
-        extension = self._checkpoint.extension
-        generations = (
-            snapshot.generation if snapshot else 0,
-            extension.generation if extension else 0,
-        )
-        self._generation = max(generations)
 
     def run(self) -> RecoveryReport:
         if not self._log.segments:
             if self._options.trusted_only:
-                return self._report(WalkResult(0), start_offset=0, adopted=False)
+                return self._report(WalkResult(0), start=0, adopted=False)
             return self._without_log()
         reason = self._load_snapshot()
         if reason is None:
@@ -172,9 +154,8 @@ class _Recovery:
         """An empty store. Queues that are there have nothing to point to."""
         self._dispatcher.begin_verify(0)
         adoption = self._dispatcher.finish_verify()
-        return self._report(
-            WalkResult(0), start_offset=0, adopted=not adoption.is_clean, adoption=adoption
-        )
+        report = self._report(WalkResult(0), start=0, adopted=not adoption.is_clean)
+        return replace(report, adoption=adoption)
 
     # --- the snapshot ---
 
@@ -218,7 +199,7 @@ class _Recovery:
             stale = cut_stale_units(self._dispatcher)
             self._mender.sync_all(self._options.layout)
         self._correct_min()
-        return self._report(result, start_offset=start, adopted=False, stale_units=stale)
+        return replace(self._report(result, start=start, adopted=False), stale_units=stale)
 
     def _ends_at(self, log_offset: int) -> bool:
         """Tell at a glance whether nothing was written behind this offset."""
@@ -308,9 +289,8 @@ class _Recovery:
         if not self._clean:
             self._mender.sync_all(self._options.layout)
         self._correct_min()
-        return self._report(
-            result, start_offset=start, adopted=True, why_adopted=reason, adoption=adoption
-        )
+        report = self._report(result, start=start, adopted=True)
+        return replace(report, why_adopted=reason, adoption=adoption)
 
     # --- both ---
 
@@ -320,11 +300,9 @@ class _Recovery:
             kernels=self._kernels,
             scan=self._options.scan,
             style=self._options.style,
-            units=FileUnits(self._options.layout, self._options.disk),
+            units_between=file_units(self._options.layout, self._options.disk),
             known_next=known,
             whole_from=whole_from(self._checkpoint),
-            workers=self._options.workers,
-            progress=self._options.progress,
             prepare=with_items(self._kernels) if self._dispatcher.index.enabled else None,
         )
 
@@ -346,13 +324,8 @@ class _Recovery:
             disk.sync_directory(layout.root)
 
     def _mend(self, repair: Repair) -> None:
-        log.warning(
-            "%s: position %d: %s (%s)",
-            repair.path,
-            repair.position,
-            repair.cause,
-            repair.kind.value,
-        )
+        place, kind = (repair.path, repair.position), repair.kind.value
+        log.warning("%s: position %d: %s (%s)", *place, repair.cause, kind)
         self._mender.apply(repair)
         self._repairs.append(repair)
 
@@ -360,35 +333,27 @@ class _Recovery:
         correct_min(self._dispatcher.queues, self._log.min_offset)
         self._dispatcher.batch_queues.correct_min(self._log.min_offset)
 
-    def _report(
-        self,
-        result: WalkResult,
-        *,
-        start_offset: int,
-        adopted: bool,
-        why_adopted: str = "",
-        adoption: AdoptionReport | None = None,
-        stale_units: int = 0,
-    ) -> RecoveryReport:
+    def _report(self, result: WalkResult, *, start: int, adopted: bool) -> RecoveryReport:
+        snapshot, extension = self._snapshot, self._checkpoint.extension
         last_store_ms = result.likely_ms
         if last_store_ms < 0:
             physic_ms = self._checkpoint.physic_ms
             last_store_ms = self._log.store_ms_before(result.end_offset, physic_ms)
         return RecoveryReport(
-            start_offset=start_offset,
+            start_offset=start,
             end_offset=result.end_offset,
             min_offset=self._log.min_offset,
             last_store_ms=last_store_ms,
             clean=self._clean,
             adopted=adopted,
-            why_adopted=why_adopted,
             records=result.records,
-            generation=self._generation,
+            generation=max(
+                snapshot.generation if snapshot is not None else 0,
+                extension.generation if extension is not None else 0,
+            ),
             own_from=min(whole_from(self._checkpoint), result.end_offset),
             repairs=tuple(self._repairs),
             notes=tuple(result.notes),
-            adoption=adoption or AdoptionReport(),
-            stale_units=stale_units,
         )
 
 
@@ -409,15 +374,13 @@ def _rows_from(chunk: Chunk, log_offset: int) -> Chunk:
 
 def load_queues(dispatcher: Dispatcher, snapshot: Snapshot) -> None:
     """Take queues and their ext files as the snapshot says; no file is opened."""
-    queues: ConsumeQueues = dispatcher.queues
-    batch_queues: BatchQueues = dispatcher.batch_queues
-    load_states(queues, snapshot.queues)
-    batch_queues.load_states(snapshot.queues)
+    load_states(dispatcher.queues, snapshot.queues)
+    dispatcher.batch_queues.load_states(snapshot.queues)
     if dispatcher.ext is None:
         return
     for state in snapshot.queues:
         if state.kind == QueueKind.SIMPLE and state.ext_end != NO_EXT:
-            number = queues.find(state.topic, state.queue_id)
+            number = dispatcher.queues.find(state.topic, state.queue_id)
             dispatcher.ext.load_end(number, state.ext_end)
 
 

@@ -212,7 +212,7 @@ class RepairPlanner:
     def _from_units(self, place: _Place, found: Sequence[LostRecord]) -> list[LostRecord]:
         known = {(*lost.queue, lost.queue_offset) for lost in found}
         believed = []
-        for lost in self._options.units.units_between(place.start, place.end):
+        for lost in self._options.units_between(place.start, place.end):
             expected = self._counts.next_offset(*lost.queue)
             behind = expected is not None and lost.queue_offset < expected
             if (*lost.queue, lost.queue_offset) not in known and not behind:
@@ -246,7 +246,7 @@ class RepairPlanner:
         """Return the lost records that units place between here and where the log goes on."""
         if place.goes_on_at <= place.end:
             return set()
-        units = self._options.units.units_between(place.end, place.goes_on_at)
+        units = self._options.units_between(place.end, place.goes_on_at)
         return {(*lost.queue, lost.queue_offset) for lost in units}
 
     # --- the repair ---

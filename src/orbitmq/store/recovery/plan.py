@@ -1,10 +1,9 @@
-"""The words of recovery: repairs, notes, the plan that they make, and how a log is read for it."""
+"""The words of recovery: repairs, notes, and how a log is read for them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
 
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
@@ -58,18 +57,13 @@ class Note:
     cause: str
 
 
-class UnitSource(Protocol):
-    """What the queue files on disk know of lost records."""
-
-    def units_between(self, start: int, end: int) -> list[LostRecord]:
-        """Return the records that units place at log offsets from `start` up to `end`."""
+UnitsBetween = Callable[[int, int], list[LostRecord]]
+"""Returns the records that queue files on disk place at log offsets from the first up to the second."""
 
 
-class NoUnits:
+def no_units(start: int, end: int) -> list[LostRecord]:
     """For a log without queue files."""
-
-    def units_between(self, start: int, end: int) -> list[LostRecord]:
-        return []
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +76,8 @@ class WalkOptions:
     kernels: Kernels
     scan: ScanOptions = field(default_factory=lambda: ScanOptions(check_crc=True))
     style: FillStyle = field(default_factory=FillStyle)
-    units: UnitSource = field(default_factory=NoUnits)
+    units_between: UnitsBetween = no_units
     known_next: Mapping[Queue, int] = field(default_factory=dict)
     whole_from: int = NOWHERE
-    workers: int | None = None
     progress: Progress | None = None
     prepare: Prepare | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What recovery would do to a log."""
-
-    end_offset: int
-    records: int
-    repairs: tuple[Repair, ...]
-    notes: tuple[Note, ...]

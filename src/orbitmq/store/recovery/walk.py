@@ -19,7 +19,7 @@ import numpy as np
 from orbitmq.format.columns import Mark
 from orbitmq.log_read import Chunk, LogStop, LogView, Progress, ReadState, replay
 from orbitmq.store.recovery.bad_place import RepairPlanner
-from orbitmq.store.recovery.plan import Note, Plan, Repair, RepairKind, WalkOptions
+from orbitmq.store.recovery.plan import Note, Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.queue_counts import Queue, QueueCounts
 from orbitmq.store.recovery.torn_records import first_torn
 
@@ -67,12 +67,12 @@ class WalkResult:
         return min(self.recent_ms, default=-1)
 
 
-def plan_recovery(log: LogView, start: int, options: WalkOptions) -> Plan:
+def plan_recovery(log: LogView, start: int, options: WalkOptions) -> WalkResult:
     """Return where the log ends and what has to be mended, without changing anything."""
     result = WalkResult(start)
     for _ in walk(log, start, options, result):
         pass
-    return Plan(result.end_offset, result.records, tuple(result.repairs), tuple(result.notes))
+    return result
 
 
 def walk(
@@ -156,7 +156,6 @@ class _Walk:
             at,
             kernels=self._options.kernels,
             options=self._options.scan,
-            workers=self._options.workers,
             state=state,
             progress=self._shifted_progress(at),
             prepare=self._options.prepare,

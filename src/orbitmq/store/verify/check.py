@@ -30,7 +30,6 @@ def check_store(
     settings: Mapping[str, str] | None = None,
     *,
     kernels: Kernels | None = None,
-    workers: int | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Check a store directory. `settings` are RocketMQ's keys; sizes that files show need not be given.
@@ -43,23 +42,16 @@ def check_store(
         open_log(facts.layout, disk, missing_allowed=True) as log,
         FileCache(disk, writable=False) as files,
     ):
-        runner = _ThreadRunner(kernels or compiled(), files, workers, progress)
+        runner = _ThreadRunner(kernels or compiled(), files, progress)
         return Verification(facts, findings, log, runner).run()
 
 
 class _ThreadRunner:
     """Threads read ahead; what they read is compared here, in log order. Not thread-safe."""
 
-    def __init__(
-        self,
-        kernels: Kernels,
-        files: FileCache,
-        workers: int | None,
-        progress: Progress | None,
-    ) -> None:
+    def __init__(self, kernels: Kernels, files: FileCache, progress: Progress | None) -> None:
         self._kernels = kernels
         self._files = files
-        self._workers = workers
         self._progress = progress
 
     def check_index_files(
@@ -76,7 +68,6 @@ class _ThreadRunner:
             kernels=self._kernels,
             scan=facts.scan,
             whole_from=facts.whole_from,
-            workers=self._workers,
             progress=self._progress,
             prepare=with_items(self._kernels) if facts.index_files else None,
         )
