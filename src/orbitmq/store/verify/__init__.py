@@ -5,8 +5,8 @@
     facts.py         what has to be known of a store before
     findings.py      what is found, in which words
     log.py           the log by itself: its files, bad places, odd records
-    log_part.py      records against the files that are made from them
-    queues.py        what records say of queues, and queues against that
+    log_part.py      records against the files that are made from them; what they say of queues
+    queues.py        whole queues against what records say of them
       expected_units.py stored_units.py units.py batch_units.py
     index.py         keys of records against index entries
       index_chains.py index_entries.py

@@ -16,12 +16,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from orbitmq.format.columns import ITEM
 from orbitmq.format.index_file import FIRST_ITEM, IndexHeader
 from orbitmq.store.index.files import FullIndex, IndexFiles, Items
 from orbitmq.store.index.open import OpenIndex
 
 BEGIN_MS_MAX: Final = 1 << 47  # far in the future
 _STEP_ENTRIES: Final = 16 * 1024
+_NO_ITEMS: Final = np.zeros(0, ITEM)
 
 
 @dataclass(slots=True)
@@ -195,9 +197,7 @@ class IndexVerifier:
         if self._last is None:
             return None
         offset = self._last["log_offset"][0]
-        ahead = int((items["log_offset"] == offset).argmin()) if len(items) else 0
-        if len(items) and (items["log_offset"] == offset).all():
-            ahead = len(items)
+        ahead = int(np.count_nonzero(items["log_offset"] == offset))  # they are in log order
         record = np.concatenate([self._last, items[:ahead]])
         if len(record) > len(entries):
             return None
@@ -256,23 +256,8 @@ class IndexVerifier:
             file = None
         self._index.adopt(self._full, file)
 
-    # --- the end ---
-
     def finish(self) -> IndexVerifyReport:
         """Settle what the log has no items for."""
-        none = np.zeros(0, dtype=self._last.dtype) if self._last is not None else None
         while not self._writing:
-            file = self._file
-            assert file is not None
-            if file.next_item >= self._disk_header.next_item:
-                self._end_of_file()
-                continue
-            again = None
-            if none is not None:
-                again = self._repeated(none, self._read(file.next_item))
-            if again is None:
-                self._contradiction()
-            else:
-                self._accept(again[0], self._read(file.next_item)[: len(again[0])])
-                self.report.repeated += len(again[0])
+            self._compare(_NO_ITEMS)
         return self.report

@@ -25,12 +25,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.queues.unit_files import stored_units
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.verify.findings import OPEN_STEP, Findings, Kind
-from orbitmq.store.verify.index_entries import (
-    IndexEntries,
-    IndexFileFacts,
-    open_index_file,
-    read_header,
-)
+from orbitmq.store.verify.index_entries import IndexEntries, IndexFileFacts, read_header
 
 NEVER: Final = 2**63 - 1
 NO_END: Final = 2**63
@@ -74,9 +69,9 @@ class StoreFacts:
     def open_index(self, start: int = -NO_END, end: int = NO_END) -> dict[int, IndexEntries]:
         """Map the index files that may lead to these log offsets; return them by number."""
         return {
-            number: IndexEntries(open_index_file(path, self.layout, header), bounds, self.log_min)
-            for number, (path, header, bounds) in enumerate(self.index_files)
-            if header.begin_log_offset < end and header.end_log_offset >= start
+            number: IndexEntries(file, self.layout, self.log_min)
+            for number, file in enumerate(self.index_files)
+            if file.header.begin_log_offset < end and file.header.end_log_offset >= start
         }
 
 

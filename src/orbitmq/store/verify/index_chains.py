@@ -24,7 +24,7 @@ from orbitmq.store.verify.index_entries import (
     IndexFileFacts,
     IndexFileView,
     Ints,
-    block_bounds,
+    index_facts,
     lies_inside,
     open_index_file,
 )
@@ -83,12 +83,12 @@ def _look(path: Path, layout: StoreLayout, kernels: Kernels) -> IndexFileResult:
         findings.add(Kind.FILE, path, error.position, error.reason)
         return IndexFileResult(None, findings)
     _ChainCheck(file, layout, kernels, findings).run()
-    return IndexFileResult(IndexFileFacts(path, file.header, block_bounds(file)), findings)
+    return IndexFileResult(index_facts(file), findings)
 
 
 def check_order(files: Sequence[IndexFileFacts], layout: StoreLayout, findings: Findings) -> None:
     """Report files that are not full although another one follows."""
-    for path, header, _ in files[:-1]:
+    for path, header, *_ in files[:-1]:
         if header.next_item < layout.index_items:
             cause = f"has only {header.next_item - 1} entries, but a newer file follows"
             findings.note(Kind.INDEX, path, 36, cause)

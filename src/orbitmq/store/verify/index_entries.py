@@ -43,20 +43,16 @@ class IndexFileView:
     slots: npt.NDArray[np.int32]  # big-endian, as in the file
 
 
-@dataclass(frozen=True, slots=True)
-class BlockBounds:
-    """The lowest and highest log offset of each block of a file's entries. Travels to tasks."""
-
-    lows: Ints
-    highs: Ints
-
-
 class IndexFileFacts(NamedTuple):
-    """An index file as the first look at it found it: later entries are a writer's. Travels to tasks."""
+    """An index file as the first look at it found it: later entries are a writer's. Travels to tasks.
+
+    `lows` and `highs` are the lowest and highest log offset of each block of its entries.
+    """
 
     path: Path
     header: IndexHeader
-    bounds: BlockBounds
+    lows: Ints
+    highs: Ints
 
 
 def open_index_file(
@@ -108,7 +104,7 @@ def lies_inside(offsets: npt.NDArray[Any], header: IndexHeader) -> npt.NDArray[n
     return inside
 
 
-def block_bounds(file: IndexFileView) -> BlockBounds:
+def index_facts(file: IndexFileView) -> IndexFileFacts:
     """Read all entries once; those outside of the header's range do not count."""
     lows: list[Ints] = []
     highs: list[Ints] = []
@@ -120,21 +116,21 @@ def block_bounds(file: IndexFileView) -> BlockBounds:
         starts = np.arange(0, len(offsets), BLOCK_ENTRIES)
         lows.append(np.minimum.reduceat(np.where(outside, _HIGHEST, offsets), starts))
         highs.append(np.maximum.reduceat(np.where(outside, _LOWEST, offsets), starts))
-    return BlockBounds(np.concatenate(lows), np.concatenate(highs))
+    return IndexFileFacts(file.path, file.header, np.concatenate(lows), np.concatenate(highs))
 
 
 class IndexEntries:
     """The live entries of one file: those that lead to `log_min` or behind it. Not thread-safe."""
 
-    def __init__(self, file: IndexFileView, bounds: BlockBounds, log_min: int) -> None:
-        self.file = file
-        self._bounds = bounds
+    def __init__(self, facts: IndexFileFacts, layout: StoreLayout, log_min: int) -> None:
+        self.file = open_index_file(facts.path, layout, facts.header)
+        self._facts = facts
         self._log_min = log_min
 
     def take(self, start: int, end: int) -> tuple[Ints, Ints, Ints]:
         """Return (entry numbers, log offsets, hashes) of this range of log offsets, in its order."""
         start = max(start, self._log_min)
-        blocks = np.flatnonzero((self._bounds.highs >= start) & (self._bounds.lows < end))
+        blocks = np.flatnonzero((self._facts.highs >= start) & (self._facts.lows < end))
         if not len(blocks):
             return _NONE, _NONE, _NONE
         parts = [

@@ -1,8 +1,9 @@
-"""What the log says of queues (`QueueRows`), and the comparison of queues with it (`QueueComparison`).
+"""What is known of queues (`QueueRow`), and the comparison of whole queues with it (`QueueComparison`).
 
-Where records are read their units are gathered per queue and compared with the files many at a time. What
-is the same goes on as (first queue offset, count) only; what differs goes on as units. Who gets all rows of
-a queue in log order can tell whether its queue offsets follow one another, and judge what differs.
+Where records are read their units are gathered per queue and compared with the files many at a time
+(`LogPart`). What is the same goes on as (first queue offset, count) only; what differs goes on as units.
+Who gets all rows of a queue in log order can tell whether its queue offsets follow one another, and judge
+what differs.
 """
 
 from collections import defaultdict
@@ -17,11 +18,10 @@ from orbitmq.files.positioned import FileCache
 from orbitmq.format import batch_unit
 from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.kernels import Kernels
-from orbitmq.log_read import Chunk
 from orbitmq.message import LMQ_PREFIX
 from orbitmq.store.recovery.queue_counts import Queue
 from orbitmq.store.verify.batch_units import BatchComparison
-from orbitmq.store.verify.expected_units import ExpectedUnits, QueueOrder, UnitRun
+from orbitmq.store.verify.expected_units import QueueOrder
 from orbitmq.store.verify.facts import StoreFacts
 from orbitmq.store.verify.findings import Findings, Kind
 from orbitmq.store.verify.stored_units import QueueName, open_units
@@ -72,74 +72,6 @@ class QueueRow(NamedTuple):
                 unit_count=len(part) // width,
                 units=part,
             )
-
-
-class QueueRows:
-    """Makes the rows of records, chunk by chunk in log order. Not thread-safe.
-
-    Units are held until they are `pending_bytes`: a store of 80 000 queues is not read one by one.
-    """
-
-    def __init__(
-        self, facts: StoreFacts, kernels: Kernels, files: FileCache, *, pending_bytes: int
-    ) -> None:
-        self._expected = ExpectedUnits(
-            kernels, batch_topics=facts.batch_topics, light_queues=facts.light_queues
-        )
-        self._stored = open_units(facts.layout, files, kernels)
-        self._pending: dict[int, tuple[int, bytearray]] = {}  # first queue offset, units
-        self._pending_bytes = 0
-        self._pending_max = pending_bytes
-
-    def add(self, chunk: Chunk) -> Iterator[QueueRow]:
-        """Take the next records; yield rows that are ready."""
-        for run in self._expected.runs(chunk):
-            if run.kind is QueueKind.BATCH:
-                count = len(run.units) // batch_unit.UNIT_BYTES
-                yield self._row(run, unit_count=count, units=run.units)
-            else:
-                yield from self._hold(run)
-        if self._pending_bytes > self._pending_max:
-            yield from self.rest()
-
-    def skip(self, chunk: Chunk) -> Iterator[QueueRow]:
-        """Yield rows for records whose units are not to be looked at."""
-        for run in self._expected.runs(chunk):
-            if run.kind is QueueKind.SIMPLE:
-                yield from self._ready(run.number)
-                yield self._row(run, unit_count=len(run.units) // UNIT_BYTES, skipped=True)
-
-    def rest(self) -> Iterator[QueueRow]:
-        """Yield all rows that are left."""
-        for number in list(self._pending):
-            yield from self._ready(number)
-
-    def _row(
-        self, run: UnitRun, *, unit_count: int, units: bytes | None = None, skipped: bool = False
-    ) -> QueueRow:
-        queue = self._expected.names[run.number]
-        return QueueRow(run.kind, *queue, run.log_offset, run.first, unit_count, units, skipped)
-
-    def _hold(self, run: UnitRun) -> Iterator[QueueRow]:
-        held = self._pending.get(run.number)
-        if held is not None and held[0] + len(held[1]) // UNIT_BYTES != run.first:
-            yield from self._ready(run.number)
-            held = None
-        if held is None:
-            held = self._pending[run.number] = (run.first, bytearray())
-        held[1].extend(run.units)
-        self._pending_bytes += len(run.units)
-
-    def _ready(self, number: int) -> Iterator[QueueRow]:
-        held = self._pending.pop(number, None)
-        if held is None:
-            return
-        self._pending_bytes -= len(held[1])
-        run = UnitRun(QueueKind.SIMPLE, number, bytes(held[1]), held[0])
-        name = queue_name(self._expected.names[number])
-        same = self._stored.is_same(name, run.first, run.units)
-        count = len(run.units) // UNIT_BYTES
-        yield self._row(run, unit_count=count, units=None if same else run.units)
 
 
 def file_rows(facts: StoreFacts, findings: Findings) -> Iterator[QueueRow]:
