@@ -11,8 +11,7 @@ from pyspark import cloudpickle
 
 from compat.message_kinds import single_messages
 from compat.our_store import Written, append_every_kind, small_config, write_topics
-from orbitmq.spark.jobs.rebuild.job import rebuild
-from orbitmq.spark.jobs.rebuild.options import RebuildOptions, RebuildReport
+from orbitmq.spark.jobs.rebuild.job import RebuildOptions, RebuildReport, rebuild
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.rebuild import rebuild_store
 from orbitmq.store.store import MessageStore

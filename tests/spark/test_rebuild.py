@@ -7,8 +7,7 @@ from pyspark.sql import SparkSession
 
 from command import run
 from golden_stores import STORES, rows, settings, unpack
-from orbitmq.spark.jobs.rebuild.job import rebuild
-from orbitmq.spark.jobs.rebuild.options import RebuildOptions
+from orbitmq.spark.jobs.rebuild.job import RebuildOptions, rebuild
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.store.verify.check import check_store

@@ -23,7 +23,7 @@ from orbitmq.message import AppendRequest
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles, Finished, Wanted, settle
 from orbitmq.spark.jobs.rebuild.build import Build
 from orbitmq.spark.jobs.rebuild.chain import find_end, join
-from orbitmq.spark.jobs.rebuild.options import RebuildOptions
+from orbitmq.spark.jobs.rebuild.job import RebuildOptions
 from orbitmq.spark.jobs.rebuild.pack import PackOptions, SplitFacts
 from orbitmq.spark.jobs.rebuild.parts import Scan
 from orbitmq.store.config import StoreConfig

@@ -13,8 +13,7 @@ from orbitmq.errors import StoreError, StoreIOError
 from orbitmq.log_read import Split
 from orbitmq.log_read.segment import ZEROS_BYTES, written_end
 from orbitmq.spark import shared_paths
-from orbitmq.spark.jobs.rebuild.job import rebuild
-from orbitmq.spark.jobs.rebuild.options import RebuildOptions
+from orbitmq.spark.jobs.rebuild.job import RebuildOptions, rebuild
 from orbitmq.spark.jobs.verify.job import verify
 from orbitmq.spark.progress import JobProgress, StageProgress
 from orbitmq.spark.shared_paths import absolute_settings, require_seen

@@ -31,7 +31,7 @@ from orbitmq.log_read.reader import (
     rows_at,
 )
 from orbitmq.log_read.segment import Segment, open_segment
-from orbitmq.log_read.splits import SPLIT_BYTES, Split, cut, read_split
+from orbitmq.log_read.splits import SPLIT_BYTES, Split, cut, cut_view, read_split
 from orbitmq.log_read.tail import LogTail
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Split",
     "chunks",
     "cut",
+    "cut_view",
     "find_end",
     "find_record",
     "first_record",

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
+from orbitmq.log_read.log_view import LogView
 from orbitmq.log_read.plan import LogPlan
 from orbitmq.log_read.reader import BACK_BYTES, Chunk, OnBad, Skip, chunks, first_record
 from orbitmq.log_read.segment import Segment
@@ -51,6 +52,22 @@ def cut(
         splits += [
             Split(str(file.path), file.base_offset, here, there, limit)
             for here, there in itertools.pairwise(cuts)
+        ]
+    return splits
+
+
+def cut_view(log: LogView, split_bytes: int) -> list[Split]:
+    """Return splits of all that was ever written to a log; where it ends shows when it is read."""
+    splits: list[Split] = []
+    for segment in log.segments:
+        base, written = segment.base_offset, segment.written_end()
+        count = max(1, round(written / split_bytes))
+        cuts = [base + written * number // count for number in range(count + 1)]
+        # The last record may end in zeros: it reaches behind what the splits are cut from.
+        limit = base + segment.length
+        splits += [
+            Split(str(segment.path), base, start, end, limit)
+            for start, end in itertools.pairwise(cuts if written else ())
         ]
     return splits
 

@@ -11,7 +11,7 @@ from orbitmq.cli.spark.options import Conf, Config, Master, OutputForm, Root, sp
 from orbitmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orbitmq.spark.jobs.rebuild.options import RebuildReport
+    from orbitmq.spark.jobs.rebuild.job import RebuildReport
     from orbitmq.store.offline.exchange import Scope
 
 
@@ -102,8 +102,8 @@ def _run(
 ) -> "RebuildReport":
     from orbitmq.cli.spark.progress import shown_progress
     from orbitmq.settings import load_settings
+    from orbitmq.spark.jobs.rebuild.job import RebuildOptions
     from orbitmq.spark.jobs.rebuild.job import rebuild as rebuild_on_spark
-    from orbitmq.spark.jobs.rebuild.options import RebuildOptions
 
     options = RebuildOptions(scope, to, dry_run=dry_run)
     with spark_context(master, conf) as spark, shown_progress(spark) as progress:

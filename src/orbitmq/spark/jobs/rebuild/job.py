@@ -11,40 +11,46 @@ The driver holds the store's lock from the first to the last step. Whatever fail
 leaves the store as it was; the new files lie in a directory of their own until then.
 """
 
+import signal
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ConfigError, StoreLockedError
 from orbitmq.files.disk import Disk, exists
 from orbitmq.files.layout import QueueKind
-from orbitmq.files.listing import SegmentFile
 from orbitmq.files.lock import StoreLock
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import plain
-from orbitmq.log_read import LogPlan, LogView, Split, cut, open_log
+from orbitmq.log_read import SPLIT_BYTES, LogView, Split, cut_view, open_log
 from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.jobs.rebuild.attempt_files import DIRECTORY, AttemptFiles, settle
 from orbitmq.spark.jobs.rebuild.build import Build
 from orbitmq.spark.jobs.rebuild.chain import LogChain, cut_stale, find_end, join
-from orbitmq.spark.jobs.rebuild.options import RebuildOptions, RebuildReport
 from orbitmq.spark.jobs.rebuild.pack import PackOptions, SplitFacts
 from orbitmq.spark.jobs.rebuild.parts import Scan
-from orbitmq.spark.jobs.rebuild.plan import Planner, RebuildPlan, ext_units_per_file, share
+from orbitmq.spark.jobs.rebuild.plan import (
+    IndexTarget,
+    Planner,
+    RebuildPlan,
+    ext_units_per_file,
+    share,
+)
 from orbitmq.spark.jobs.rebuild.queue_runs import QueueRuns, batch_runs, simple_runs
-from orbitmq.spark.jobs.rebuild.shield import uninterrupted
 from orbitmq.spark.jobs.rebuild.state import load_rebuilt
 from orbitmq.spark.progress import JobProgress
 from orbitmq.spark.shared_paths import absolute_settings
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.make_dispatcher import make_dispatcher
-from orbitmq.store.offline.exchange import WorkFiles
+from orbitmq.store.offline.exchange import Scope, WorkFiles
 from orbitmq.store.offline.tools import config_of, locked
 from orbitmq.store.verify.facts import is_open_elsewhere
 
@@ -54,6 +60,35 @@ SPLITS_PER_SCAN: Final = 4
 """Splits that a scan task has at most: what it has done counts when it ends, and is lost when it fails."""
 TASKS_PER_CORE: Final = 2
 """Build tasks; more would only cost, for their work is known beforehand and shared out evenly."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildOptions:
+    """What to make anew, and where it goes."""
+
+    scope: Scope = field(default_factory=Scope)
+    to: Path | None = None  # another directory; the store stays as it is
+    dry_run: bool = False
+    split_bytes: int = SPLIT_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildReport:
+    """What a rebuild made, or (dry run) would make."""
+
+    dry_run: bool
+    root: Path
+    records: int
+    log_bytes: int
+    queues: int
+    units: int
+    index_files: int
+    index_entries: int
+    conflicts: int  # records whose queue offset another record has; they are in no queue
+    trusted: bool  # whether the next start trusts the files without reading the log
+    kept: tuple[Path, ...]  # where the old files are now
+    shuffle_bytes: int  # between tasks
+    seconds: dict[str, float]  # per stage
 
 
 def rebuild(
@@ -183,7 +218,7 @@ class _Rebuild:
     # --- scan ---
 
     def _scan(self, log: LogView) -> tuple[Scan, list[SplitFacts]]:
-        splits = self._splits(log)
+        splits = cut_view(log, self._options.split_bytes)
         counter = self._progress.stage("scan", sum(split.end - split.start for split in splits))
         makes_files = not self._options.dry_run
         pack_options = PackOptions.of(self._config, self._disk)
@@ -195,21 +230,6 @@ class _Rebuild:
             with_items=makes_files and self._with_index,
         )
         return scan, self._run(self._grouped(splits), scan)
-
-    def _splits(self, log: LogView) -> list[Split]:
-        """Cut what was ever written; where the log ends shows when it is read."""
-        written = [(segment, segment.written_end()) for segment in log.segments]
-        while written and not written[-1][1]:
-            written.pop()
-        if not written:
-            return []
-        last, length = written[-1]
-        files = tuple(
-            SegmentFile(segment.base_offset, segment.path, segment.length) for segment, _ in written
-        )
-        # The last record may end in zeros: it reaches behind what the splits are cut from.
-        plan = LogPlan(self._layout, files, log.min_offset, last.base_offset + last.data_end())
-        return cut(plan, self._options.split_bytes, end=last.base_offset + length)
 
     def _grouped(self, splits: list[Split]) -> list[list[Split]]:
         """Put splits together: handing out a task takes half as long as scanning a split.
@@ -276,7 +296,7 @@ class _Rebuild:
             planner.add_queues(simple, QueueKind.SIMPLE)
             planner.add_queues(simple, QueueKind.EXT)
             planner.add_queues(batches, QueueKind.BATCH)
-        return planner.plan()
+        return planner.plan
 
     def _build(self, plan: RebuildPlan, chain: LogChain) -> None:
         total = sum(target.byte_count for target in plan.targets)
@@ -303,7 +323,7 @@ class _Rebuild:
             if trusted:
                 load_rebuilt(dispatcher, simple, batches, self._layout)
                 trusted = self._work.load_kept(dispatcher, expired)
-            with uninterrupted(self._progress):
+            with _uninterrupted(self._progress):
                 kept = self._work.exchange()
                 if trusted:
                     self._work.write_checkpoint(
@@ -336,7 +356,7 @@ class _Rebuild:
             log_bytes=chain.at - (chain.splits[0].first if chain.splits else chain.at),
             queues=len(made),
             units=sum(result.units or result.next_offset - result.min_offset for result in made),
-            index_files=len(plan.index_names),
+            index_files=sum(isinstance(target, IndexTarget) for target in plan.targets),
             index_entries=entries,
             conflicts=simple.conflicts,
             trusted=trusted,
@@ -344,3 +364,25 @@ class _Rebuild:
             shuffle_bytes=sum(part.length for part in parts),
             seconds=dict(self._seconds),
         )
+
+
+@contextmanager
+def _uninterrupted(progress: JobProgress) -> Iterator[None]:
+    """Let Ctrl-C wait for the end of what is done inside, which is a matter of milliseconds.
+
+    KeyboardInterrupt: it was pressed before, while the JVM finished the job.
+    """
+    if progress.interrupted:
+        raise KeyboardInterrupt
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        """Too late to leave everything as it was; the command ends by itself at once."""
+
+    before = signal.signal(signal.SIGINT, ignore)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -73,11 +74,10 @@ class BuildTask(NamedTuple):
 
 
 class RebuildPlan(NamedTuple):
-    """All files of a rebuild; the index files' names are in order."""
+    """All files of a rebuild, and what each of them has to be, by its number."""
 
     targets: list[QueueTarget | IndexTarget]
     wanted: dict[int, Wanted]
-    index_names: list[str]
 
 
 def ext_units_per_file(file_bytes: int) -> int:
@@ -92,10 +92,7 @@ class Planner:
         self._layout = layout
         self._scope = scope
         self._now_ms = now_ms
-        self._plan = RebuildPlan([], {}, [])
-
-    def plan(self) -> RebuildPlan:
-        return self._plan
+        self.plan = RebuildPlan([], {})
 
     def add_queues(self, runs: QueueRuns, kind: QueueKind) -> None:
         """Add the files of all queues of a kind."""
@@ -115,18 +112,16 @@ class Planner:
                 inside = pieces[pieces["offset"] // per_file == file]
                 end = int(pieces["offset"][-1] + pieces["count"][-1])
                 target = QueueTarget(
-                    len(self._plan.targets),
+                    len(self.plan.targets),
                     kind,
                     file * per_file,
                     min((file + 1) * per_file, end),
                     file == last,
                     inside,
                 )
-                base = file * layout.queue_file_bytes(kind)
-                path = layout.queue_file(kind, name.topic, name.queue_id, base)
-                wanted = Wanted(path, layout.queue_file_bytes(kind), target.units)
-                self._plan.targets.append(target)
-                self._plan.wanted[target.number] = wanted
+                length = layout.queue_file_bytes(kind)
+                path = layout.queue_file(kind, name.topic, name.queue_id, file * length)
+                self._add(target, path, length)
 
     def add_index(self, splits: Sequence[SplitFacts]) -> None:
         """Add the index files: each takes the next items in log order until it is full."""
@@ -138,14 +133,14 @@ class Planner:
             last = min(first + per_file, total)
             before = next(_pieces(ends, first - 1, first)) if first else None
             pieces = tuple(_pieces(ends, first, last))
-            target = IndexTarget(len(self._plan.targets), last - first, pieces, before)
+            target = IndexTarget(len(self.plan.targets), last - first, pieces, before)
             name = index_file_name(self._now_ms + number)
             path = self._layout.index_directory / name
-            self._plan.targets.append(target)
-            self._plan.wanted[target.number] = Wanted(
-                path, self._layout.index_file_bytes, target.units
-            )
-            self._plan.index_names.append(name)
+            self._add(target, path, self._layout.index_file_bytes)
+
+    def _add(self, target: QueueTarget | IndexTarget, path: Path, length: int) -> None:
+        self.plan.targets.append(target)
+        self.plan.wanted[target.number] = Wanted(path, length, target.units)
 
 
 def _cut(table: Table, per_file: int) -> Table:

@@ -1,5 +1,7 @@
 """What a start of the store has to know of rebuilt files, so that it can trust them."""
 
+from collections.abc import Callable
+
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.cq_ext_unit import HEAD_BYTES
 from orbitmq.format.snapshot import NO_EXT, QueueState
@@ -15,8 +17,10 @@ def load_rebuilt(
     dispatcher: Dispatcher, simple: QueueRuns, batches: QueueRuns, layout: StoreLayout
 ) -> None:
     """Let a dispatcher on the new files know them, as if it had written them."""
-    load_states(dispatcher.queues, [_simple_state(result) for result in simple.queues])
-    dispatcher.batch_queues.load_states([_batch_state(result) for result in batches.queues])
+    load_states(dispatcher.queues, _states(simple, SnapshotKind.SIMPLE, lambda _: NO_EXT))
+    # Here the last field is the number of units, as in BatchQueues.states.
+    states = _states(batches, SnapshotKind.BATCH, lambda result: result.units)
+    dispatcher.batch_queues.load_states(states)
     if dispatcher.ext is not None:
         for result in simple.queues:
             if result.ext_units:
@@ -38,29 +42,21 @@ def _load_index(index: IndexFiles) -> None:
     index.reset(full, current)
 
 
-def _simple_state(result: QueueResult) -> QueueState:
-    return QueueState(
-        SnapshotKind.SIMPLE,
-        result.queue.topic,
-        result.queue.queue_id,
-        result.min_offset,
-        result.next_offset,
-        result.end_log,
-        NO_EXT,
-    )
-
-
-def _batch_state(result: QueueResult) -> QueueState:
-    # Here the last field is the number of units, as in BatchQueues.states.
-    return QueueState(
-        SnapshotKind.BATCH,
-        result.queue.topic,
-        result.queue.queue_id,
-        result.min_offset,
-        result.next_offset,
-        result.end_log,
-        result.units,
-    )
+def _states(
+    runs: QueueRuns, kind: SnapshotKind, last: Callable[[QueueResult], int]
+) -> list[QueueState]:
+    return [
+        QueueState(
+            kind,
+            result.queue.topic,
+            result.queue.queue_id,
+            result.min_offset,
+            result.next_offset,
+            result.end_log,
+            last(result),
+        )
+        for result in runs.queues
+    ]
 
 
 def _ext_end(units: int, file_bytes: int) -> int:

@@ -12,7 +12,7 @@ How the tasks run is not known here; nothing of the size of the log comes to the
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from orbitmq.files.disk import Disk
 from orbitmq.files.listing import SegmentFile
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.kernels import Kernels, compiled
-from orbitmq.log_read import SPLIT_BYTES, Chunk, LogView, Segment, Split, find_end
+from orbitmq.log_read import SPLIT_BYTES, Chunk, LogView, Segment, Split, cut_view, find_end
 from orbitmq.spark.jobs.verify.scan import Stretch
 from orbitmq.spark.jobs.verify.walk import ReadRanges, StretchChunk, StretchReader
 from orbitmq.store.recovery.plan import Repair, WalkOptions
@@ -111,20 +111,6 @@ def compare_queues(rows: Iterable[QueueRow], facts: StoreFacts, log_end: int) ->
                 comparison.take(row)
             comparison.finish(log_end)
     return comparison.findings
-
-
-def cut_view(log: LogView, split_bytes: int) -> list[Split]:
-    """Return splits of all that was ever written to the log."""
-    splits: list[Split] = []
-    for segment in log.segments:
-        base, written = segment.base_offset, segment.written_end()
-        count = max(1, round(written / split_bytes))
-        cuts = [base + written * number // count for number in range(count + 1)]
-        splits += [
-            Split(str(segment.path), base, start, end, base + segment.length)
-            for start, end in pairwise(cuts if written else ())
-        ]
-    return splits
 
 
 def settled_view(log: LogView, facts: StoreFacts, kernels: Kernels) -> LogView:
