@@ -16,7 +16,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.store import MessageStore
 from orbitmq.store.verify.check import CheckReport, check_store
-from orbitmq.store.verify.facts import index_headers
+from orbitmq.store.verify.index_entries import list_index_files, read_header
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def run(variant: str, directory: Path) -> Run:
         queues = {q: (store.min_offset(*q), store.max_offset(*q)) for q in store.queues()}
         records = dict(read_all(store))
         report, max_offset = store.recovery_report, store.max_log_offset
-    index_items = sum(header.next_item - 1 for header in index_headers(config_of(root).layout()))
+    headers = map(read_header, list_index_files(config_of(root).layout()))
+    index_items = sum(header.next_item - 1 for header in headers if header is not None)
     after = check_store(root, settings("crashed"), kernels=plain())
     with MessageStore.open(config_of(root), background=False) as store:
         second = store.recovery_report

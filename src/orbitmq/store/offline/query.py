@@ -27,6 +27,7 @@ from orbitmq.format.index_file import (
 )
 from orbitmq.format.segment_name import is_index_file_name
 from orbitmq.store.offline.reader import OFFSET_MAX, Found, OfflineStore, Selection
+from orbitmq.store.verify.index_entries import list_index_files
 
 
 class IndexFile(NamedTuple):
@@ -46,11 +47,9 @@ class Chain(NamedTuple):
 
 def open_index_files(store: OfflineStore) -> list[IndexFile]:
     """Return the usable index files in the order of what they cover; others are named to `say`."""
-    directory = store.layout.index_directory
-    paths = sorted(directory.iterdir()) if directory.is_dir() else []
     files = []
-    for path in paths:
-        if is_index_file_name(path.name) and path.is_file():
+    for path in list_index_files(store.layout):
+        if is_index_file_name(path.name):
             file = _open_index_file(store, path)
             if file is not None and file.header.next_item > FIRST_ITEM:
                 files.append(file)

@@ -1,7 +1,8 @@
 """What a store directory holds, in figures, from names, ends and headers; the log is read only if asked."""
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from orbitmq.files.listing import QueueFiles
 from orbitmq.format import batch_unit, cq_unit
 from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.checkpoint import decode as decode_checkpoint
-from orbitmq.format.index_file import HEADER_BYTES, IndexHeader, decode_header
+from orbitmq.format.index_file import HEADER_BYTES, decode_header
 from orbitmq.format.segment_name import is_index_file_name
 from orbitmq.log_read import Segment
 from orbitmq.store.offline.reader import OfflineStore, Selection, first_store_ms
+from orbitmq.store.verify.index_entries import list_index_files
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +81,7 @@ def stat(store: OfflineStore, *, read_log: bool = False) -> StoreStat:
         first_store_ms=first_store_ms(held[0]) if held else None,
         last_store_ms=last_ms,
         topics=sorted(topics.values(), key=lambda topic: (topic.kind, topic.topic)),
-        index=_index(store),
+        index=list(_index(store)),
         checkpoint=_checkpoint(store),
         quarantined=len(list(layout.quarantine.glob("*.bin"))),
     )
@@ -141,7 +143,7 @@ class UnitFiles:
         self.start = queue.first_base // self._unit_bytes
         last = queue.last_base // self._unit_bytes
         count = self._file_bytes // self._unit_bytes if queue.file_count else 0
-        self.end = self._search(last, last + count, self._is_zero)
+        self.end = last + bisect_left(range(last, last + count), True, key=self._is_zero)
 
     def unit(self, number: int) -> bytes:
         """Return the raw unit, zeros where the file has none."""
@@ -157,20 +159,10 @@ class UnitFiles:
             unit = cq_unit.decode_unit(self.unit(number))
             return not unit.is_padding and unit.log_offset >= min_log_offset
 
-        return self._search(self.start, self.end, is_live)
+        return self.start + bisect_left(range(self.start, self.end), True, key=is_live)
 
     def _is_zero(self, number: int) -> bool:
         return not cq_unit.decode_unit(self.unit(number)).is_valid
-
-    def _search(self, low: int, high: int, holds: Callable[[int], bool]) -> int:
-        """Return the first number for which it holds; it holds for all behind that one too."""
-        while low < high:
-            middle = (low + high) // 2
-            if holds(middle):
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
 
 def _count_records(store: OfflineStore, topics: dict[str, TopicStat]) -> None:
@@ -189,35 +181,23 @@ def _count_records(store: OfflineStore, topics: dict[str, TopicStat]) -> None:
         stat_of.records, stat_of.bytes = count, sizes[raw]
 
 
-def _index(store: OfflineStore) -> list[IndexStat]:
-    directory = store.layout.index_directory
-    paths = sorted(directory.iterdir()) if directory.is_dir() else []
-    found = []
-    for path in paths:
-        if is_index_file_name(path.name):
-            header = _index_header(store, path)
-            if header is not None:
-                found.append(_index_stat(path, header))
-    return found
-
-
-def _index_header(store: OfflineStore, path: Path) -> IndexHeader | None:
-    try:
-        return decode_header(store.read_file(path, 0, HEADER_BYTES))
-    except FormatError as error:
-        store.say(f"{path}: {error.reason}")
-        return None
-
-
-def _index_stat(path: Path, header: IndexHeader) -> IndexStat:
-    return IndexStat(
-        name=path.name,
-        items=header.next_item - 1,
-        begin_ms=header.begin_ms,
-        end_ms=header.end_ms,
-        begin_log_offset=header.begin_log_offset,
-        end_log_offset=header.end_log_offset,
-    )
+def _index(store: OfflineStore) -> Iterator[IndexStat]:
+    for path in list_index_files(store.layout):
+        if not is_index_file_name(path.name):
+            continue
+        try:
+            header = decode_header(store.read_file(path, 0, HEADER_BYTES))
+        except FormatError as error:
+            store.say(f"{path}: {error.reason}")
+            continue
+        yield IndexStat(
+            name=path.name,
+            items=header.next_item - 1,
+            begin_ms=header.begin_ms,
+            end_ms=header.end_ms,
+            begin_log_offset=header.begin_log_offset,
+            end_log_offset=header.end_log_offset,
+        )
 
 
 def _checkpoint(store: OfflineStore) -> Checkpoint | None:

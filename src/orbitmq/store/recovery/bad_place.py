@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from orbitmq.format.columns import Mark, Rows, ScanOptions
 from orbitmq.format.filler import filler_bytes_min
 from orbitmq.format.properties import find_property
@@ -26,7 +28,13 @@ from orbitmq.store.recovery.lost_records import (
     encode_slots,
 )
 from orbitmq.store.recovery.plan import Repair, RepairKind, WalkOptions
-from orbitmq.store.recovery.queue_counts import Queue, QueueCounts, first_offsets, next_record
+from orbitmq.store.recovery.queue_counts import (
+    Queue,
+    QueueCounts,
+    first_offsets,
+    next_record,
+    queue_of,
+)
 from orbitmq.store.recovery.torn_records import first_torn
 from orbitmq.units import MiB
 
@@ -96,19 +104,16 @@ class RepairPlanner:
         return found
 
     def _is_proof(self, log_offset: int, oldest_ms: int) -> bool:
-        segment, row = self._row_at(log_offset)
-        if int(row["store_ms"][0]) < oldest_ms:
+        segment, rows = self._rows_at(log_offset, 1)
+        row = rows[0]
+        if int(row["store_ms"]) < oldest_ms:
             return False
-        if first_torn(segment.data, row, self._options.whole_from) is not None:
+        if first_torn(segment.data, rows, self._options.whole_from) is not None:
             return False
-        if row["marks"][0] & Mark.NO_UNIT:
+        if row["marks"] & Mark.NO_UNIT:
             return True
-        known = self._counts.next_offset(*_queue(segment, row))
-        return known is None or int(row["queue_offset"][0]) >= known
-
-    def _row_at(self, log_offset: int) -> tuple[Segment, Rows]:
-        """Return the record at this offset as a table of one row, or of none."""
-        return self._rows_at(log_offset, 1)
+        known = self._counts.next_offset(*queue_of(segment.data, row))
+        return known is None or int(row["queue_offset"]) >= known
 
     def _rows_at(self, log_offset: int, count: int) -> tuple[Segment, Rows]:
         """Return the records from this offset on, `count` of them at most."""
@@ -146,7 +151,8 @@ class RepairPlanner:
         """Return the place with the good record behind it, because nothing fits into it alone."""
         if place.goes_on_at != place.end:  # a blank follows: it moves to the front
             return replace(place, end=place.segment.end_offset, closing=True), list(lost)
-        swallowed = _lost_of_row(*self._row_at(place.end))
+        segment, rows = self._rows_at(place.end, 1)
+        swallowed = _lost_of_row(segment, rows[0])
         end = place.end + swallowed.size
         larger = replace(place, end=end, goes_on_at=end, swallowed=(*place.swallowed, swallowed))
         # A name that is no topic was damaged: no filler can have it, and no queue leads there.
@@ -181,8 +187,8 @@ class RepairPlanner:
             limit=place.end,
             options=ScanOptions(delay_ms=self._options.scan.delay_ms),
         )
-        for number in range(len(rows)):
-            lost = _lost_of_row(segment, rows[number : number + 1])
+        for row in rows:
+            lost = _lost_of_row(segment, row)
             if not _is_topic(lost.topic) or not self._fits(place, lost, next_offsets):
                 break
             found.append(lost)
@@ -306,24 +312,19 @@ def _size(place: _Place) -> int:
     return place.end - place.start
 
 
-def _queue(segment: Segment, row: Rows) -> Queue:
-    at, length = int(row["topic_at"][0]), int(row["topic_length"][0])
-    return segment.data[at : at + length].tobytes(), int(row["queue_id"][0])
-
-
-def _lost_of_row(segment: Segment, row: Rows) -> LostRecord:
-    topic, queue_id = _queue(segment, row)
-    at, length = int(row["properties_at"][0]), int(row["properties_length"][0])
+def _lost_of_row(segment: Segment, row: np.void) -> LostRecord:
+    topic, queue_id = queue_of(segment.data, row)
+    at, length = int(row["properties_at"]), int(row["properties_length"])
     raw = segment.data[at : at + length].tobytes()
     kept = ((name, find_property(raw, name)) for name in _KEPT_PROPERTIES)
     return LostRecord(
         topic=topic,
         queue_id=queue_id,
-        queue_offset=int(row["queue_offset"][0]),
-        start=int(row["log_offset"][0]),
-        size=int(row["size"][0]),
-        batch_count=int(row["batch_count"][0]),
-        sys_flag=int(row["sys_flag"][0]) & SysFlag.TRANSACTION.value,
+        queue_offset=int(row["queue_offset"]),
+        start=int(row["log_offset"]),
+        size=int(row["size"]),
+        batch_count=int(row["batch_count"]),
+        sys_flag=int(row["sys_flag"]) & SysFlag.TRANSACTION.value,
         kept_properties=tuple((name, value) for name, value in kept if value),
     )
 

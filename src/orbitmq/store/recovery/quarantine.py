@@ -56,16 +56,13 @@ class Quarantine:
 
     def keep_path(self, source: Path, group: str, cause: str) -> Path:
         """Move a file or directory of the store here, below a directory for this group; return where."""
-        target = self.group_directory(group) / self._relative(source)
+        target = self.directory / group / self._relative(source)
         if target.exists():
             target = target.with_name(f"{target.name}.{self._clock.now_ms()}")
         self._make_directory(target.parent)
         self._move(source, target)
         self._journal(source, target, cause)
         return target
-
-    def group_directory(self, group: str) -> Path:
-        return self.directory / group
 
     def _relative(self, source: Path) -> Path:
         try:

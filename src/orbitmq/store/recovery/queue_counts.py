@@ -125,6 +125,12 @@ def resolve_all(
     return table.resolve(buffer, rows)
 
 
+def queue_of(buffer: Bytes, row: np.void) -> Queue:
+    """Return the queue that a record names."""
+    at, length = int(row["topic_at"]), int(row["topic_length"])
+    return buffer[at : at + length].tobytes(), int(row["queue_id"])
+
+
 def first_offsets(log: LogView, start: int, end: int, kernels: Kernels) -> dict[Queue, int]:
     """Return the first queue offset of each queue from `start` to about `end`, past any bad place."""
     found: dict[Queue, int] = {}

@@ -20,7 +20,7 @@ from orbitmq.format.columns import Mark
 from orbitmq.log_read import Chunk, LogStop, LogView, Progress, ReadState, replay
 from orbitmq.store.recovery.bad_place import RepairPlanner
 from orbitmq.store.recovery.plan import Note, Repair, RepairKind, WalkOptions
-from orbitmq.store.recovery.queue_counts import Queue, QueueCounts
+from orbitmq.store.recovery.queue_counts import QueueCounts, queue_of
 from orbitmq.store.recovery.torn_records import first_torn
 
 NOTES_MAX: Final = 1000
@@ -203,7 +203,7 @@ class _Walk:
         for index in np.flatnonzero(earlier).tolist():
             log_offset = int(rows["log_offset"][index])
             self._counts.advance(log_offset)
-            known = self._counts.next_offset(*_queue_of(chunk, rows[index]))
+            known = self._counts.next_offset(*queue_of(chunk.buffer, rows[index]))
             if known is not None and int(rows["queue_offset"][index]) < known:
                 return Chunk(chunk.buffer, rows[:index]), log_offset
         return chunk, None
@@ -237,8 +237,3 @@ class _Walk:
         if progress is None:
             return None
         return lambda done, total: progress(at - start + done, at - start + total)
-
-
-def _queue_of(chunk: Chunk, row: np.void) -> Queue:
-    at, length = int(row["topic_at"]), int(row["topic_length"])
-    return chunk.buffer[at : at + length].tobytes(), int(row["queue_id"])

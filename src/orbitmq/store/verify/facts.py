@@ -19,13 +19,17 @@ from orbitmq.format import checkpoint as checkpoint_format
 from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.cq_unit import PADDING_SIZE
-from orbitmq.format.index_file import IndexHeader
 from orbitmq.message import QueueType
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.queues.unit_files import stored_units
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.verify.findings import OPEN_STEP, Findings, Kind
-from orbitmq.store.verify.index_entries import IndexEntries, IndexFileFacts, read_header
+from orbitmq.store.verify.index_entries import (
+    IndexEntries,
+    IndexFileFacts,
+    list_index_files,
+    read_header,
+)
 
 NEVER: Final = 2**63 - 1
 NO_END: Final = 2**63
@@ -159,7 +163,8 @@ def _lag_from(facts: StoreFacts) -> tuple[int, int]:
     if extension is not None:
         return extension.dispatched_offset, extension.dispatched_offset
     end = _queues_end(facts.layout)
-    ends = (header.end_log_offset for header in index_headers(facts.layout))
+    headers = [read_header(path) for path in list_index_files(facts.layout)]
+    ends = [header.end_log_offset for header in headers if header is not None]
     return end, min(end, max(ends, default=0))
 
 
@@ -191,11 +196,3 @@ def last_unit_end(path: Path, length: int, kind: QueueKind = QueueKind.SIMPLE) -
             unit = units[real[-1]]
             last = int(unit["log_offset"]) + int(unit["size"])
     return last
-
-
-def index_headers(layout: StoreLayout) -> Iterator[IndexHeader]:
-    """Yield the headers of the index files that have one."""
-    if layout.index_directory.is_dir():
-        for path in sorted(layout.index_directory.iterdir()):
-            if (header := read_header(path)) is not None:
-                yield header

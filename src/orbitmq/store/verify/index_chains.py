@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orbitmq.errors import FormatError, io_error
+from orbitmq.errors import FormatError
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.columns import ITEM
 from orbitmq.format.index_file import (
@@ -34,17 +34,6 @@ _NAMED_MAX: Final = 3  # entries of one file or part of it that get a finding ea
 
 _LIVE_TRIES: Final = 5
 _LIVE_WAIT_SECONDS: Final = 0.2
-
-
-def list_index_files(layout: StoreLayout) -> list[Path]:
-    """Return the files of the index directory, oldest first."""
-    directory = layout.index_directory
-    try:
-        return sorted(path for path in directory.iterdir() if not path.is_dir())
-    except FileNotFoundError:
-        return []
-    except OSError as cause:
-        raise io_error(directory, "list", cause) from cause
 
 
 class IndexFileResult(NamedTuple):

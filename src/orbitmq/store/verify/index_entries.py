@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orbitmq.errors import FormatError
+from orbitmq.errors import FormatError, io_error
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.index_file import (
     ENTRY_BYTES,
@@ -53,6 +53,17 @@ class IndexFileFacts(NamedTuple):
     header: IndexHeader
     lows: Ints
     highs: Ints
+
+
+def list_index_files(layout: StoreLayout) -> list[Path]:
+    """Return the files of the index directory, oldest first."""
+    directory = layout.index_directory
+    try:
+        return sorted(path for path in directory.iterdir() if not path.is_dir())
+    except FileNotFoundError:
+        return []
+    except OSError as cause:
+        raise io_error(directory, "list", cause) from cause
 
 
 def open_index_file(

@@ -23,7 +23,8 @@ from orbitmq.store.recovery.walk import WalkResult
 from orbitmq.store.verify.facts import StoreFacts
 from orbitmq.store.verify.findings import OPEN_STEP, Finding, Findings, Kind, Severity
 from orbitmq.store.verify.index import IndexTally, report_index
-from orbitmq.store.verify.index_chains import IndexFileResult, check_order, list_index_files
+from orbitmq.store.verify.index_chains import IndexFileResult, check_order
+from orbitmq.store.verify.index_entries import list_index_files
 from orbitmq.store.verify.log import LogCheck
 from orbitmq.store.verify.log_part import PartTally
 from orbitmq.units import HOUR_MS
