@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -155,18 +155,15 @@ class Handover:
 
     # --- locks ---
 
-    @contextmanager
-    def writing(self, wait_ms: float = WRITING_WAIT_MS) -> Iterator[None]:
+    def writing(self, wait_ms: float = WRITING_WAIT_MS) -> AbstractContextManager[None]:
         """Be the only one who writes queues and index. StoreLockedError: the other one did not end."""
         who = "the Spark job that dispatches for this store, or its broker,"
-        with self._locked("lock", wait_ms, f"{who} has its queues in hand"):
-            yield
+        return self._locked("lock", wait_ms, f"{who} has its queues in hand")
 
-    @contextmanager
-    def only_job(self) -> Iterator[None]:
+    def only_job(self) -> AbstractContextManager[None]:
         """Be the only job of this store."""
-        with self._locked("job.lock", 0, "another `orbitmq spark dispatch` works for this store"):
-            yield
+        what = "another `orbitmq spark dispatch` works for this store"
+        return self._locked("job.lock", 0, what)
 
     @contextmanager
     def _locked(self, name: str, wait_ms: float, what: str) -> Iterator[None]:

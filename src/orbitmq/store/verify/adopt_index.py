@@ -97,7 +97,7 @@ class IndexVerifier:
         """Take the entries at the front whose records are no longer in the log as they are."""
         count = 0
         while FIRST_ITEM + count < self._disk_header.next_item:
-            entries = self._read(FIRST_ITEM + count)
+            entries = self._read(file, FIRST_ITEM + count)
             expired = entries["log_offset"] < self._log_min
             here = len(entries) if expired.all() else int(expired.argmin())
             count += here
@@ -116,10 +116,8 @@ class IndexVerifier:
             )
         file.load_prefix(header)
 
-    def _read(self, first: int) -> npt.NDArray[np.void]:
-        assert self._file is not None
-        count = min(_STEP_ENTRIES, self._disk_header.next_item - first)
-        return self._file.read_entries(first, count)
+    def _read(self, file: OpenIndex, first: int) -> npt.NDArray[np.void]:
+        return file.read_entries(first, min(_STEP_ENTRIES, self._disk_header.next_item - first))
 
     # --- comparing ---
 
@@ -144,49 +142,45 @@ class IndexVerifier:
         file = self._file
         assert file is not None
         if file.next_item >= self._disk_header.next_item:
-            self._end_of_file()
+            self._end_of_file(file)
             return 0
-        entries = self._read(file.next_item)
+        entries = self._read(file, file.next_item)
         count = min(len(entries), len(items))
         same = (entries["key_hash"][:count] == items["key_hash"][:count]) & (
             entries["log_offset"][:count] == items["log_offset"][:count]
         )
         good = count if same.all() else int(same.argmin())
         if good:
-            self._accept(items[:good], entries[:good])
+            self._accept(file, items[:good], entries[:good])
             self._remember(items[:good])
             return good
         again = self._repeated(items, entries)
         if again is not None:
             record, ahead = again
-            self._accept(record, entries[: len(record)])
+            self._accept(file, record, entries[: len(record)])
             self._remember(items[:ahead])
             self.report.repeated += len(record) - ahead
             return ahead
-        self._contradiction()
+        self.report.beyond += self._disk_header.next_item - file.next_item
+        self._note_repair(file)
+        self._start_writing()
         return 0
 
-    def _accept(self, items: Items, entries: npt.NDArray[np.void]) -> None:
+    def _accept(self, file: OpenIndex, items: Items, entries: npt.NDArray[np.void]) -> None:
         """Insert items whose entries are on disk; entries that differ in the rest are written."""
-        file = self._file
-        assert file is not None
-        if not self._full and file.next_item == FIRST_ITEM:
-            self._guess_preset(int(items["store_ms"][0]), int(entries["seconds"][0]))
+        seconds = int(entries["seconds"][0])
+        if not self._full and file.next_item == FIRST_ITEM and seconds > 0:
+            # The first entry's seconds count from the end of the file before, which is gone.
+            begin = int(items["store_ms"][0]) - seconds * 1000
+            file.start(IndexHeader(begin, begin, 0, 0))
         first = file.next_item
         made = file.insert_checked(self._index.kernels, items)
         differs = made != entries
         if differs.any():
             self.report.wrong += int(differs.sum())
             file.write_entries(first, made.tobytes())
-            self._note_repair()
+            self._note_repair(file)
         self.report.kept_entries += len(items) - int(differs.sum())
-
-    def _guess_preset(self, store_ms: int, seconds: int) -> None:
-        # The first entry's seconds count from the end of the file before, which is gone.
-        assert self._file is not None
-        if seconds > 0:
-            begin = store_ms - seconds * 1000
-            self._file.start(IndexHeader(begin, begin, 0, 0))
 
     def _repeated(self, items: Items, entries: npt.NDArray[np.void]) -> tuple[Items, int] | None:
         """Return the items of the newest record if the file has them (again) from here on.
@@ -206,10 +200,8 @@ class IndexVerifier:
             return None
         return record, ahead
 
-    def _end_of_file(self) -> None:
+    def _end_of_file(self, file: OpenIndex) -> None:
         """Everything that the file holds was compared."""
-        file = self._file
-        assert file is not None
         if file.is_full:
             self._complete(file)
             self._next_file()
@@ -223,25 +215,16 @@ class IndexVerifier:
 
     def _settle(self, file: OpenIndex) -> None:
         if file.header != self._disk_header or not np.array_equal(file.read_slots(), file.slots):
-            self._note_repair()
+            self._note_repair(file)
         else:
             file.mark_clean()
 
-    def _note_repair(self) -> None:
-        file = self._file
-        assert file is not None
+    def _note_repair(self, file: OpenIndex) -> None:
         file.mark_all_dirty()
         if file.name not in self.report.repaired_files:
             self.report.repaired_files.append(file.name)
         if file.is_full:
             file.write()
-
-    def _contradiction(self) -> None:
-        file = self._file
-        assert file is not None
-        self.report.beyond += self._disk_header.next_item - file.next_item
-        self._note_repair()
-        self._start_writing()
 
     def _start_writing(self) -> None:
         """Hand over to normal insertion; files behind the current place are removed."""
