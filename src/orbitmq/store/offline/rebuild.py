@@ -20,7 +20,7 @@ from orbitmq.files.disk import Disk
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled
-from orbitmq.log_read import Progress, open_log
+from orbitmq.log_read import LogView, Progress, open_log
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher
@@ -68,93 +68,78 @@ def rebuild_store(
         return RebuildReport(dry_run=True, records=report.records, check=report)
     config = config_of(root, settings)
     disk, clock = disk or Disk(), clock or SystemClock()
-    with locked(config.layout(), disk):
-        return _Rebuild(config, kernels, progress, disk, clock).run()
-
-
-class _Rebuild:
-    """One rebuild. Not thread-safe; holds the store's lock."""
-
-    def __init__(
-        self,
-        config: StoreConfig,
-        kernels: Kernels,
-        progress: Progress | None,
-        disk: Disk,
-        clock: Clock,
-    ) -> None:
-        self._config = config
-        self._layout = config.layout()
-        self._kernels = kernels
-        self._progress = progress
-        self._disk = disk
-        self._clock = clock
-        self._work = WorkFiles(self._layout, disk, clock)
-
-    def run(self) -> RebuildReport:
-        self._work.begin()
+    layout = config.layout()
+    with locked(layout, disk):
+        work = WorkFiles(layout, disk, clock)
+        work.begin()
         try:
-            return self._make()
+            with FileCache(disk) as files:
+                dispatcher = make_dispatcher(config, work.layout, files, disk, kernels, clock)
+                options = _walk_options(config, disk, kernels, progress)
+                with open_log(layout, disk) as log:
+                    result = _dispatch(log, dispatcher, options)
+                kept = _exchange(work, dispatcher, result, index_enabled=config.index_enabled)
+                dispatcher.index.close()
         finally:
-            self._work.discard()
+            work.discard()
+    return _report(dispatcher, result, kept)
 
-    def _make(self) -> RebuildReport:
-        work = self._work
-        with FileCache(self._disk) as files:
-            dispatcher = make_dispatcher(
-                self._config, work.layout, files, self._disk, self._kernels, self._clock
-            )
-            dispatcher.queues.gather(large=True)
-            result = self._dispatch(dispatcher)
-            self._sync(dispatcher)
-            known = work.load_kept(dispatcher, work.keep_expired_queues())
-            kept = work.exchange()
-            if known:
-                work.write_checkpoint(
-                    dispatcher,
-                    result.end_offset,
-                    result.last_store_ms,
-                    index_enabled=self._config.index_enabled,
-                )
-            headers = dispatcher.index.headers()
-            dispatcher.index.close()
-        queues = dispatcher.queues
-        numbers = queues.numbers()
-        return RebuildReport(
-            dry_run=False,
-            records=result.records,
-            queues=len(numbers) + len(dispatcher.batch_queues.numbers()),
-            units=sum(queues.next_offset(no) - queues.min_offset(no) for no in numbers),
-            index_files=len(headers),
-            index_entries=sum(header.next_item - 1 for _, header in headers),
-            kept=tuple(kept),
-        )
 
-    def _dispatch(self, dispatcher: Dispatcher) -> WalkResult:
-        with open_log(self._layout, self._disk) as log:
-            options = WalkOptions(
-                kernels=self._kernels,
-                scan=ScanOptions(check_crc=True, delay_ms=self._config.delay_ms),
-                whole_from=whole_from(CheckpointFile(self._layout.checkpoint, self._disk).load()),
-                progress=self._progress,
-                prepare=with_items(self._kernels) if self._config.index_enabled else None,
-            )
-            result = WalkResult(log.min_offset)
-            for item in walk(log, log.min_offset, options, result):
-                if isinstance(item, Repair):
-                    require_tail(item)
-                else:
-                    dispatcher.apply(item)
-            return result
+def _walk_options(
+    config: StoreConfig, disk: Disk, kernels: Kernels, progress: Progress | None
+) -> WalkOptions:
+    return WalkOptions(
+        kernels=kernels,
+        scan=ScanOptions(check_crc=True, delay_ms=config.delay_ms),
+        whole_from=whole_from(CheckpointFile(config.layout().checkpoint, disk).load()),
+        progress=progress,
+        prepare=with_items(kernels) if config.index_enabled else None,
+    )
 
-    def _sync(self, dispatcher: Dispatcher) -> None:
-        """Bring everything to the disk; queues and index at the same time, for the disk is the limit."""
-        with ThreadPoolExecutor(2, thread_name_prefix="rebuild") as pool:
-            for written in (
-                pool.submit(dispatcher.index.flush),
-                pool.submit(dispatcher.sync_queues),
-            ):
-                written.result()
+
+def _dispatch(log: LogView, dispatcher: Dispatcher, options: WalkOptions) -> WalkResult:
+    """Put the whole log into new queues and index, and those on the disk."""
+    dispatcher.queues.gather(large=True)
+    result = WalkResult(log.min_offset)
+    for item in walk(log, log.min_offset, options, result):
+        if isinstance(item, Repair):
+            require_tail(item)
+        else:
+            dispatcher.apply(item)
+    # Queues and index at the same time, for the disk is the limit.
+    with ThreadPoolExecutor(2, thread_name_prefix="rebuild") as pool:
+        for written in (
+            pool.submit(dispatcher.index.flush),
+            pool.submit(dispatcher.sync_queues),
+        ):
+            written.result()
+    return result
+
+
+def _exchange(
+    work: WorkFiles, dispatcher: Dispatcher, result: WalkResult, *, index_enabled: bool
+) -> list[Path]:
+    """Put the new files in place of the old ones; return where those went."""
+    known = work.load_kept(dispatcher, work.keep_expired_queues())
+    kept = work.exchange()
+    if known:
+        end, last_ms = result.end_offset, result.last_store_ms
+        work.write_checkpoint(dispatcher, end, last_ms, index_enabled=index_enabled)
+    return kept
+
+
+def _report(dispatcher: Dispatcher, result: WalkResult, kept: list[Path]) -> RebuildReport:
+    queues, headers = dispatcher.queues, dispatcher.index.headers()
+    numbers = queues.numbers()
+    return RebuildReport(
+        dry_run=False,
+        records=result.records,
+        queues=len(numbers) + len(dispatcher.batch_queues.numbers()),
+        units=sum(queues.next_offset(no) - queues.min_offset(no) for no in numbers),
+        index_files=len(headers),
+        index_entries=sum(header.next_item - 1 for _, header in headers),
+        kept=tuple(kept),
+    )
 
 
 def require_tail(repair: Repair) -> None:

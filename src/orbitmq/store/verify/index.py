@@ -134,7 +134,7 @@ def report_index(
     """Report a tally, and entries that lead behind `log_end` (None: a writer is adding some)."""
     findings.lagging += tally.lagging
     for (number, cause), (item, count) in tally.entries.items():
-        report_entry(files[number].file, item, count, cause, layout, findings)
+        report_entry(files[number].file, item, count, cause, findings)
     if tally.missing:
         first = tally.first_missing
         cause = f"{tally.missing} key(s) of records are in no index file"
@@ -146,7 +146,7 @@ def report_index(
         for entries in files.values():
             numbers, *_ = entries.take(log_end, 2**63 - 1)
             cause = "leads behind the end of the log"
-            report_entries(entries.file, numbers, cause, layout, findings)
+            report_entries(entries.file, numbers, cause, findings)
 
 
 def _file_for(log_offset: int, files: Sequence[IndexFileView], layout: StoreLayout) -> Path:

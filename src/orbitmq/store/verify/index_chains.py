@@ -71,7 +71,7 @@ def _look(path: Path, layout: StoreLayout, kernels: Kernels) -> IndexFileResult:
     except FormatError as error:
         findings.add(Kind.FILE, path, error.position, error.reason)
         return IndexFileResult(None, findings)
-    _ChainCheck(file, layout, kernels, findings).run()
+    _ChainCheck(file, layout.index_items, kernels, findings).run()
     return IndexFileResult(index_facts(file), findings)
 
 
@@ -83,25 +83,18 @@ def check_order(files: Sequence[IndexFileFacts], layout: StoreLayout, findings: 
             findings.note(Kind.INDEX, path, 36, cause)
 
 
-def report_entries(
-    file: IndexFileView, numbers: Ints, cause: str, layout: StoreLayout, findings: Findings
-) -> None:
+def report_entries(file: IndexFileView, numbers: Ints, cause: str, findings: Findings) -> None:
     """Report entries that have the same fault; one finding names the first."""
     if len(numbers):
-        report_entry(file, int(numbers[0]), len(numbers), cause, layout, findings)
+        report_entry(file, int(numbers[0]), len(numbers), cause, findings)
 
 
 def report_entry(
-    file: IndexFileView,
-    item: int,
-    count: int,
-    cause: str,
-    layout: StoreLayout,
-    findings: Findings,
+    file: IndexFileView, item: int, count: int, cause: str, findings: Findings
 ) -> None:
     """Report an entry, the first of `count` that have the same fault."""
     more = f" ({count - 1} more like it)" if count > 1 else ""
-    position = entry_position(item, layout.index_slots)
+    position = entry_position(item, len(file.slots))
     offset = int(file.entries["log_offset"][item])
     findings.add(Kind.INDEX, file.path, position, f"entry {item} {cause}{more}", log_offset=offset)
 
@@ -110,15 +103,15 @@ class _ChainCheck:
     """One file. Not thread-safe."""
 
     def __init__(
-        self, file: IndexFileView, layout: StoreLayout, kernels: Kernels, findings: Findings
+        self, file: IndexFileView, items_max: int, kernels: Kernels, findings: Findings
     ) -> None:
         self._file = file
-        self._layout = layout
+        self._items_max = items_max
         self._kernels = kernels
         self._findings = findings
 
     def run(self) -> None:
-        slots = np.zeros(self._layout.index_slots, dtype=np.int32)
+        slots = np.zeros(len(self._file.slots), dtype=np.int32)
         state = np.zeros(6, dtype=np.int64)
         state[5] = FIRST_ITEM
         for first in range(FIRST_ITEM, self._file.header.next_item, _CHAIN_STEP):
@@ -132,16 +125,16 @@ class _ChainCheck:
         items["log_offset"] = stored["log_offset"]
         items["key_hash"] = stored["key_hash"] & 0x7FFFFFFF
         made = np.zeros(len(stored) * ENTRY_BYTES, dtype=np.uint8)
-        self._kernels.index_insert(items, 0, slots, made, first, state, self._layout.index_items)
+        self._kernels.index_insert(items, 0, slots, made, first, state, self._items_max)
         outside = np.flatnonzero(~lies_inside(stored["log_offset"], self._file.header))
         cause = "leads to a record outside of its file's range"
-        report_entries(self._file, first + outside, cause, self._layout, self._findings)
+        report_entries(self._file, first + outside, cause, self._findings)
         previous = made.view(ENTRY_DTYPE)["previous"]
         for index in np.flatnonzero(previous != stored["previous"]).tolist()[:_NAMED_MAX]:
             self._report_chain(first + index, stored[index], int(previous[index]))
 
     def _report_chain(self, item: int, stored: np.void, expected: int) -> None:
-        position = entry_position(item, self._layout.index_slots) + 16
+        position = entry_position(item, len(self._file.slots)) + 16
         cause = f"entry {item}: its chain goes on at {stored['previous']} instead of {expected}"
         offset = int(stored["log_offset"])
         self._findings.add(Kind.CHAIN, self._file.path, position, cause, log_offset=offset)
