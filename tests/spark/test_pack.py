@@ -96,5 +96,4 @@ def test_a_bad_place_ends_a_split(tmp_path: Path) -> None:
     ]
 
     (short,) = [facts for facts in found if facts.bad is not None]
-    assert short.bad is not None
-    assert short.first < short.end == short.bad.log_offset < short.split.end
+    assert short.first < short.end == short.bad < short.split.end

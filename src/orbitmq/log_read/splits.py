@@ -13,7 +13,7 @@ from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
 from orbitmq.log_read.log_view import LogView
 from orbitmq.log_read.plan import LogPlan
-from orbitmq.log_read.reader import BACK_BYTES, Chunk, OnBad, Skip, chunks, first_record
+from orbitmq.log_read.reader import BACK_BYTES, Chunk, OnBad, ReadState, Skip, chunks, first_record
 from orbitmq.log_read.segment import Segment
 from orbitmq.units import MiB
 
@@ -77,15 +77,17 @@ def read_split(
     segment: Segment,
     kernels: Kernels,
     options: ScanOptions,
-    on_bad: OnBad,
+    on_bad: OnBad | None,
     *,
     back_bytes: int = BACK_BYTES,
     at_record: bool = False,
+    state: ReadState | None = None,
 ) -> Iterator[Chunk]:
     """Yield the records that start in the split; `on_bad` is told of each bad place in it, and may raise.
 
-    Of `options` the checks count; `max_rows` bounds each chunk. `at_record`: the caller knows that a
-    record starts where the split does, so none has to be found.
+    Without `on_bad` reading ends at a bad place, and `state` tells where that is. Of `options` the checks
+    count; `max_rows` bounds each chunk. `at_record`: the caller knows that a record starts where the split
+    does, so none has to be found.
     """
     options = replace(options, max_rows=min(options.max_rows, ROWS_MAX))
     limit = min(split.limit, segment.end_offset)
@@ -100,6 +102,7 @@ def read_split(
             limit=limit,
             back_bytes=back_bytes,
         )
+    bad = Skip(on_bad) if on_bad is not None else None
     return chunks(
-        segment, start, end, kernels=kernels, options=options, limit=limit, bad=Skip(on_bad)
+        segment, start, end, kernels=kernels, options=options, limit=limit, bad=bad, state=state
     )

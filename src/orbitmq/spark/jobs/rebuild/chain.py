@@ -73,9 +73,7 @@ def join(found: Iterable[SplitFacts], log: LogView, again: ScanAgain) -> LogChai
 
 def _begin(facts: SplitFacts) -> int:
     """Return where a split begins: with a record, or with a bad place."""
-    if facts.records or facts.bad is None:
-        return facts.first
-    return facts.bad.log_offset
+    return facts.first if facts.records or facts.bad is None else facts.bad
 
 
 def _pass_blank(chain: LogChain, split: Split, log: LogView) -> bool:
@@ -98,7 +96,13 @@ def find_end(
     if not log.segments or chain.at >= log.max_offset or _is_over(log, chain.at):
         return chain.at
     result = WalkResult(chain.at, recent_ms=chain.recent_ms)
-    for item in walk(log, chain.at, _walk_options(chain, known_next, log, options), result):
+    reading = WalkOptions(
+        kernels=_kernels_for(log, chain.at),
+        scan=options.scan,
+        known_next=known_next,
+        whole_from=options.whole_from,
+    )
+    for item in walk(log, chain.at, reading, result):
         if not isinstance(item, Repair):
             what = f"the log has records behind {chain.at} that no task has read"
             raise JobFailedError(what, "Is somebody writing to it? The store is as before.")
@@ -108,23 +112,9 @@ def find_end(
 
 def _is_over(log: LogView, at: int) -> bool:
     """Tell whether there are only zeros from here on, as behind every healthy end."""
-    first = log.index_of(at)
-    for number, segment in enumerate(log.segments[first:]):
-        start = at - segment.base_offset if number == 0 else 0
-        if segment.data[start : segment.data_end()].any():
-            return False
-    return True
-
-
-def _walk_options(
-    chain: LogChain, known_next: Mapping[Queue, int], log: LogView, options: PackOptions
-) -> WalkOptions:
-    return WalkOptions(
-        kernels=_kernels_for(log, chain.at),
-        scan=options.scan,
-        known_next=known_next,
-        whole_from=options.whole_from,
-    )
+    here, *later = log.segments[log.index_of(at) :]
+    rest_is_zero = here.is_zero(at - here.base_offset)
+    return rest_is_zero and all(segment.is_zero(0) for segment in later)
 
 
 def _kernels_for(log: LogView, at: int) -> Kernels:

@@ -7,14 +7,14 @@ whether one split begins where the one before it ended.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.columns import Mark, Rows, ScanOptions
 from orbitmq.format.kernels import Kernels
-from orbitmq.log_read import BACK_BYTES, BadPlace, Chunk, Split, read_split
+from orbitmq.log_read import BACK_BYTES, Chunk, ReadState, Split, read_split
 from orbitmq.message import QueueType
 from orbitmq.spark.jobs.rebuild.pack_collect import (
     BatchCollector,
@@ -106,7 +106,7 @@ class SplitFacts:
     first_ms: int  # of the first record
     earlier: bool  # some record is older than the one before it
     doubtful: bool  # the last record before `bad` names another place than its own
-    bad: BadPlace | None  # reading ended here: no valid record, though the split goes on
+    bad: int | None  # log offset where reading ended: no valid record, though the split goes on
     queues: tuple[PackedQueue, ...]
     runs: Runs
     light: Flags
@@ -132,14 +132,6 @@ def pack_split(
     `at_record`: the caller knows that a record starts where the split does.
     """
     return _Packer(split, kernels, options).run(at_record=at_record)
-
-
-class _EndedError(Exception):
-    """Ends the reading of a split at a bad place."""
-
-    def __init__(self, place: BadPlace) -> None:
-        self.place = place
-        super().__init__(place.reason)
 
 
 class _Packer:
@@ -172,12 +164,13 @@ class _Packer:
         return QueueType.BATCH if topic in self._options.batch_topics else QueueType.SIMPLE
 
     def run(self, *, at_record: bool) -> PackedSplit:
-        bad: BadPlace | None = None
-        try:
-            for chunk in self._chunks(at_record=at_record):
-                self._take(chunk)
-        except _EndedError as ended:
-            bad = ended.place
+        state, bad = ReadState(self._split.start), None
+        for chunk in self._chunks(state, at_record=at_record):
+            bad = self._take(chunk)
+            if bad is not None:
+                break
+        else:
+            bad = None if state.is_whole else state.at
         names = self._dispatcher.queues.names
         units, batches = self._units.collected(), self._batches.collected()
         items = pack_items(self._items.parts)
@@ -199,32 +192,29 @@ class _Packer:
         )
         return PackedSplit(facts, units, batches, items)
 
-    def _chunks(self, *, at_record: bool) -> Iterable[Chunk]:
+    def _chunks(self, state: ReadState, *, at_record: bool) -> Iterable[Chunk]:
         options = self._options
         return read_split(
             self._split,
             open_split(self._split),
             self._kernels,
             options.scan,
-            _end,
+            None,
             back_bytes=options.back_bytes,
             at_record=at_record,
+            state=state,
         )
 
-    def _take(self, chunk: Chunk) -> None:
-        data, rows = chunk.buffer, chunk.rows
-        torn = first_torn(data, rows, self._options.whole_from)
-        if torn is not None:
-            rows = rows[:torn]
-        if len(rows):
-            self._note(rows)
-            self._units.rows = rows
-            self._dispatcher.apply(Chunk(data, rows))
-        if torn is not None:
-            at = int(chunk.rows["log_offset"][torn])
-            size = int(chunk.rows["size"][torn])
-            place = at - self._split.base_offset
-            _end(BadPlace(self._split.path, at, place, size, "the record was torn"))
+    def _take(self, chunk: Chunk) -> int | None:
+        """Dispatch records up to one that was torn; return where that lies."""
+        rows = chunk.rows
+        torn = first_torn(chunk.buffer, rows, self._options.whole_from)
+        good = rows[:torn]
+        if len(good):
+            self._note(good)
+            self._units.rows = good
+            self._dispatcher.apply(Chunk(chunk.buffer, good))
+        return int(rows["log_offset"][torn]) if torn is not None else None
 
     def _note(self, rows: Rows) -> None:
         times = rows["store_ms"]
@@ -237,7 +227,3 @@ class _Packer:
         self._records += len(rows)
         self._recent_ms = (*self._recent_ms, *times[-_RECENT:].tolist())[-_RECENT:]
         self._last_is_lost = bool(rows["marks"][-1] & Mark.OFFSET_WRONG)
-
-
-def _end(place: BadPlace) -> NoReturn:
-    raise _EndedError(place)
