@@ -95,22 +95,17 @@ class Opening:
         self._clock, self._disk = deps.clock, deps.disk
         self._flags, self._counters = RunningFlags(), Counters()
         self._kernels = kernel_sets.plain()
+        topics = self._layout.config("topics.json")
+        self._topic_types = deps.topic_types or read_topic_types(topics, self._disk)
+        self._checkpoint = CheckpointFile(self._layout.checkpoint, self._disk)
+        self._snapshot = SnapshotFile(self._layout.snapshot, self._disk)
 
     def run(self) -> StoreParts:
-        topic_types = self._topic_types()
-        dispatcher = self._dispatcher(topic_types, self._files)
-        checkpoint = CheckpointFile(self._layout.checkpoint, self._disk)
-        snapshot = SnapshotFile(self._layout.snapshot, self._disk)
-        report = recover_store(
-            self._recover_options(), dispatcher, checkpoint.load(), snapshot.load()
-        )
-        log = self._log(topic_types, dispatcher, report)
-        dispatch = self._dispatch(log, dispatcher, report)
-        return self._joined(log, dispatcher, dispatch, report, checkpoint, snapshot)
-
-    def _topic_types(self) -> TopicTypes:
-        topics = self._layout.config("topics.json")
-        return self._deps.topic_types or read_topic_types(topics, self._disk)
+        dispatcher = self._dispatcher(self._files)
+        loaded = self._checkpoint.load(), self._snapshot.load()
+        report = recover_store(self._recover_options(), dispatcher, *loaded)
+        log = self._log(dispatcher, report)
+        return self._joined(log, dispatcher, self._dispatch(log, dispatcher, report), report)
 
     def _joined(
         self,
@@ -118,28 +113,21 @@ class Opening:
         dispatcher: Dispatcher,
         dispatch: DispatchService,
         report: RecoveryReport,
-        checkpoint: CheckpointFile,
-        snapshot: SnapshotFile,
     ) -> StoreParts:
         flusher = LogFlusher(log, flags=self._flags, counters=self._counters, clock=self._clock)
         queue_flusher = self._queue_flusher(
-            lambda: log.written_offset,
-            lambda: dispatch.dispatched_offset,
-            dispatcher,
-            checkpoint,
-            snapshot,
+            dispatcher, report, lambda: log.written_offset, lambda: dispatch.dispatched_offset
         )
-        queue_flusher.generation, queue_flusher.own_from = report.generation, report.own_from
         if log.min_offset > 0 and (report.adopted or not report.clean):
             # Killed between deleting segments and what led to them. A Java broker looks for a queue's
             # min offset in its first file only, so files that only lead to deleted segments must go.
             sync_deletions(log.segments)
             follow_the_log(dispatcher, log.min_offset)
-        is_new = checkpoint.value.extension is None
+        is_new = self._checkpoint.value.extension is None
         if is_new or report.adopted or report.records or report.changed_log:
             # So that a crash right after this does not mean reading all of it again; and that what is
             # torn then is known to be ours.
-            checkpoint.update(physic_ms=max(0, report.last_store_ms))
+            self._checkpoint.update(physic_ms=max(0, report.last_store_ms))
             queue_flusher.flush_all()
         return StoreParts(
             lock=self._lock,
@@ -151,15 +139,15 @@ class Opening:
             dispatch=dispatch,
             flusher=flusher,
             queue_flusher=queue_flusher,
-            checkpoint=checkpoint,
+            checkpoint=self._checkpoint,
             cleaner=self._cleaner(log, dispatcher, dispatch),
             kernels=self._kernels,
             report=report,
         )
 
-    def _dispatcher(self, topic_types: TopicTypes, files: FileCache, **more: Any) -> Dispatcher:
+    def _dispatcher(self, files: FileCache, **more: Any) -> Dispatcher:
         own = self._config, self._layout, files, self._disk, self._kernels, self._clock
-        return make_dispatcher(*own, topic_types=topic_types, **more)
+        return make_dispatcher(*own, topic_types=self._topic_types, **more)
 
     def _recover_options(self) -> RecoverOptions:
         config = self._config
@@ -183,15 +171,13 @@ class Opening:
         self._kernels = kernel_sets.compiled()
         return self._kernels
 
-    def _log(
-        self, topic_types: TopicTypes, dispatcher: Dispatcher, report: RecoveryReport
-    ) -> CommitLog:
+    def _log(self, dispatcher: Dispatcher, report: RecoveryReport) -> CommitLog:
         segments = SegmentList(self._layout, disk=self._disk, clock=self._clock)
         segments.load()
         log = CommitLog(
             self._config,
             segments,
-            AppendRules(self._config, topic_types),
+            AppendRules(self._config, self._topic_types),
             clock=self._clock,
             kernels=self._kernels,
             flags=self._flags,
@@ -226,17 +212,16 @@ class Opening:
 
     def _queue_flusher(
         self,
+        dispatcher: Dispatcher,
+        report: RecoveryReport,
         log_end: Callable[[], int],
         dispatched_offset: Callable[[], int],
-        dispatcher: Dispatcher,
-        checkpoint: CheckpointFile,
-        snapshot: SnapshotFile,
     ) -> QueueFlusher:
         config = self._config
-        return QueueFlusher(
+        flusher = QueueFlusher(
             dispatcher,
-            checkpoint,
-            snapshot,
+            self._checkpoint,
+            self._snapshot,
             self._clock,
             dispatched_offset=dispatched_offset,
             log_end=log_end,
@@ -246,6 +231,8 @@ class Opening:
                 thorough_ms=config.queue_flush_thorough_ms,
             ),
         )
+        flusher.generation, flusher.own_from = report.generation, report.own_from
+        return flusher
 
     def _cleaner(
         self, log: CommitLog, dispatcher: Dispatcher, dispatch: DispatchService

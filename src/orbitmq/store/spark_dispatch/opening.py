@@ -16,14 +16,11 @@ from orbitmq.store.assembly import (
     closed_on_error,
     follow_the_log,
 )
-from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.index.files import IndexFiles
-from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.recovery.adopt import NotTrustedError, RecoveryReport, recover_store
-from orbitmq.store.snapshot import SnapshotFile
 from orbitmq.store.spark_dispatch.follow import DispatchFollower, FollowingDispatcher
 from orbitmq.store.spark_dispatch.followed_index import FollowedIndex
 from orbitmq.store.spark_dispatch.handover import DispatchSettings, Handover
@@ -51,33 +48,23 @@ class FollowedOpening(Opening):
     def __init__(self, deps: Dependencies, lock: StoreLock, handover: Handover) -> None:
         super().__init__(deps, lock, FollowedFiles(deps.disk))
         self._handover = handover
-        self._checkpoint = CheckpointFile(self._layout.checkpoint, self._disk)
-        self._snapshot = SnapshotFile(self._layout.snapshot, self._disk)
 
     def run(self) -> StoreParts:
         with self._handover.writing(), closed_on_error(self._files):
-            topic_types = self._topic_types()
-            followed, done = self._recover(topic_types)
+            followed, done = self._recover()
             epoch = self._handover.new_epoch()
             terms = DispatchSettings(epoch, terms_settings(self._config))
             done = replace(done, epoch=epoch)
-            log = self._log(topic_types, followed.ahead, followed.report)
+            log = self._log(followed.ahead, followed.report)
             dispatch = self._follower(log, followed.dispatcher, done, terms)
-            parts = self._joined(
-                log,
-                followed.dispatcher,
-                dispatch,
-                followed.report,
-                self._checkpoint,
-                self._snapshot,
-            )
+            parts = self._joined(log, followed.dispatcher, dispatch, followed.report)
             # The terms last: before, no job acts on the rest.
             self._handover.save_dispatched_offset(done)
             dispatch.look()
             self._handover.save_settings(terms)
             return parts
 
-    def _recover(self, topic_types: TopicTypes) -> tuple[Followed, DispatchedOffset]:
+    def _recover(self) -> tuple[Followed, DispatchedOffset]:
         def make_dispatcher(index_in_sight: bool) -> Dispatcher:
             deps = self._layout, self._files, self._disk, self._kernels, self._clock
             index = (
@@ -86,7 +73,7 @@ class FollowedOpening(Opening):
                 else IndexFiles(*deps, enabled=False)
             )
             following = FollowingDispatcher
-            return self._dispatcher(topic_types, self._files, index=index, make=following)
+            return self._dispatcher(self._files, index=index, make=following)
 
         options = self._recover_options()
         try:
@@ -95,7 +82,7 @@ class FollowedOpening(Opening):
             return recover_followed(options, make_dispatcher, *loaded, done), done
         except NotTrustedError as error:
             _log.info("%s: dispatched here to the end of the log: %s", self._layout.root, error)
-        report, done = self._recover_whole(topic_types)
+        report, done = self._recover_whole()
         options = replace(self._recover_options(), kernels=self._kernels)
         try:
             loaded = self._checkpoint.load(), self._snapshot.load()
@@ -114,21 +101,16 @@ class FollowedOpening(Opening):
             raise NotTrustedError("the job did not work for the last opening of this store")
         return done
 
-    def _recover_whole(self, topic_types: TopicTypes) -> tuple[RecoveryReport, DispatchedOffset]:
+    def _recover_whole(self) -> tuple[RecoveryReport, DispatchedOffset]:
         """Recover as a store that dispatches itself; return that and where queues and index then are."""
         with FileCache(self._disk) as files:
-            dispatcher = self._dispatcher(topic_types, files)
+            dispatcher = self._dispatcher(files)
             options = self._recover_options()
             loaded = self._checkpoint.load(), self._snapshot.load()
             report = recover_store(options, dispatcher, *loaded)
             flusher = self._queue_flusher(
-                lambda: report.end_offset,
-                lambda: report.end_offset,
-                dispatcher,
-                self._checkpoint,
-                self._snapshot,
+                dispatcher, report, lambda: report.end_offset, lambda: report.end_offset
             )
-            flusher.generation, flusher.own_from = report.generation, report.own_from
             if report.min_offset > 0:
                 follow_the_log(dispatcher, report.min_offset)
             self._checkpoint.update(physic_ms=max(0, report.last_store_ms))
