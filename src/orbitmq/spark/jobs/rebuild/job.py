@@ -20,7 +20,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ConfigError, StoreLockedError
@@ -44,7 +44,7 @@ from orbitmq.spark.jobs.rebuild.plan import (
     ext_units_per_file,
     share,
 )
-from orbitmq.spark.jobs.rebuild.queue_runs import QueueRuns, batch_runs, simple_runs
+from orbitmq.spark.jobs.rebuild.queue_runs import QueueResult, QueueRuns, batch_runs, simple_runs
 from orbitmq.spark.jobs.rebuild.state import load_rebuilt
 from orbitmq.spark.progress import JobProgress
 from orbitmq.spark.shared_paths import absolute_settings
@@ -150,6 +150,19 @@ def _alone(config: StoreConfig, options: RebuildOptions, disk: Disk) -> Iterator
         yield
 
 
+class _Joined(NamedTuple):
+    """The log as all splits tell it: what goes into queues, and where it ends."""
+
+    chain: LogChain
+    simple: QueueRuns
+    batches: QueueRuns
+    end: int
+
+    @property
+    def queues(self) -> list[QueueResult]:
+        return [*self.simple.queues, *self.batches.queues]
+
+
 class _Rebuild:
     """One rebuild. Not thread-safe."""
 
@@ -197,17 +210,17 @@ class _Rebuild:
             with self._timed("scan"):
                 scan, found = self._scan(log)
             with self._timed("join"):
-                chain, simple, batches, end = self._join(log, found, scan)
-        self._require_topics(simple, batches)
-        plan = self._plan(chain, simple, batches)
+                joined = self._join(log, found, scan)
+        self._require_topics(joined)
+        plan = self._plan(joined)
         kept: list[Path] = []
         trusted = False
         if not self._options.dry_run:
             with self._timed("build"):
-                self._build(plan, chain)
+                self._build(plan, joined.chain)
             with self._timed("exchange"):
-                kept, trusted = self._exchange(chain, simple, batches, end)
-        return self._report(chain, simple, batches, plan, kept, trusted)
+                kept, trusted = self._exchange(joined)
+        return self._report(joined, plan, kept, trusted=trusted)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -260,9 +273,7 @@ class _Rebuild:
 
     # --- join ---
 
-    def _join(
-        self, log: LogView, found: list[SplitFacts], scan: Scan
-    ) -> tuple[LogChain, QueueRuns, QueueRuns, int]:
+    def _join(self, log: LogView, found: list[SplitFacts], scan: Scan) -> _Joined:
         def again(split: Split) -> SplitFacts:
             return scan.scan(split, at_record=True)
 
@@ -271,16 +282,16 @@ class _Rebuild:
         if (chain.earlier and simple.conflicts) or chain.doubtful:
             chain = cut_stale(chain, log, scan.options, again)
             simple = simple_runs(chain.splits, with_ext=self._with_ext)
-        batches = batch_runs(chain.splits)
+        joined = _Joined(chain, simple, batch_runs(chain.splits), chain.at)
         known = {
             (result.queue.topic.encode(), result.queue.queue_id): result.next_offset
-            for result in (*simple.queues, *batches.queues)
+            for result in joined.queues
         }
-        return chain, simple, batches, find_end(chain, known, log, scan.options)
+        return joined._replace(end=find_end(chain, known, log, scan.options))
 
-    def _require_topics(self, simple: QueueRuns, batches: QueueRuns) -> None:
+    def _require_topics(self, joined: _Joined) -> None:
         """A topic that is nowhere was misspelled; its queues must not be taken for empty."""
-        found = {result.queue.topic for result in (*simple.queues, *batches.queues)}
+        found = {result.queue.topic for result in joined.queues}
         for topic in sorted((self._scope.topics or frozenset()) - found):
             roots = [self._layout.queue_root(kind) for kind in QueueKind]
             if not any(exists(queues / topic) for queues in roots):
@@ -288,14 +299,14 @@ class _Rebuild:
 
     # --- build ---
 
-    def _plan(self, chain: LogChain, simple: QueueRuns, batches: QueueRuns) -> RebuildPlan:
+    def _plan(self, joined: _Joined) -> RebuildPlan:
         planner = Planner(self._work.layout, self._scope, self._clock.now_ms())
         if self._with_index:
-            planner.add_index(chain.splits)
+            planner.add_index(joined.chain.splits)
         if self._scope.queues:
-            planner.add_queues(simple, QueueKind.SIMPLE)
-            planner.add_queues(simple, QueueKind.EXT)
-            planner.add_queues(batches, QueueKind.BATCH)
+            planner.add_queues(joined.simple, QueueKind.SIMPLE)
+            planner.add_queues(joined.simple, QueueKind.EXT)
+            planner.add_queues(joined.batches, QueueKind.BATCH)
         return planner.plan
 
     def _build(self, plan: RebuildPlan, chain: LogChain) -> None:
@@ -311,42 +322,30 @@ class _Rebuild:
 
     # --- exchange ---
 
-    def _exchange(
-        self, chain: LogChain, simple: QueueRuns, batches: QueueRuns, end: int
-    ) -> tuple[list[Path], bool]:
+    def _exchange(self, joined: _Joined) -> tuple[list[Path], bool]:
         expired = self._work.keep_expired_queues()
+        times = joined.end, joined.chain.last_store_ms
         with FileCache(self._disk) as files:
             dispatcher = make_dispatcher(
                 self._config, self._work.layout, files, self._disk, plain(), self._clock
             )
             trusted = self._scope.is_whole
             if trusted:
-                load_rebuilt(dispatcher, simple, batches, self._layout)
+                load_rebuilt(dispatcher, joined.simple, joined.batches, self._layout)
                 trusted = self._work.load_kept(dispatcher, expired)
             with _uninterrupted(self._progress):
                 kept = self._work.exchange()
                 if trusted:
-                    self._work.write_checkpoint(
-                        dispatcher, end, chain.last_store_ms, index_enabled=self._with_index
-                    )
+                    self._work.write_checkpoint(dispatcher, *times, index_enabled=self._with_index)
                 else:
-                    self._work.note_times(end, chain.last_store_ms)
+                    self._work.note_times(*times)
         return kept, trusted
 
     def _report(
-        self,
-        chain: LogChain,
-        simple: QueueRuns,
-        batches: QueueRuns,
-        plan: RebuildPlan,
-        kept: list[Path],
-        trusted: bool,
+        self, joined: _Joined, plan: RebuildPlan, kept: list[Path], *, trusted: bool
     ) -> RebuildReport:
-        made = [
-            result
-            for result in (*simple.queues, *batches.queues)
-            if self._scope.has_topic(result.queue.topic)
-        ]
+        chain = joined.chain
+        made = [queue for queue in joined.queues if self._scope.has_topic(queue.queue.topic)]
         parts = [facts.part for facts in chain.splits if facts.part is not None]
         entries = sum(facts.item_count for facts in chain.splits) if self._with_index else 0
         return RebuildReport(
@@ -358,7 +357,7 @@ class _Rebuild:
             units=sum(result.units or result.next_offset - result.min_offset for result in made),
             index_files=sum(isinstance(target, IndexTarget) for target in plan.targets),
             index_entries=entries,
-            conflicts=simple.conflicts,
+            conflicts=joined.simple.conflicts,
             trusted=trusted,
             kept=tuple(kept),
             shuffle_bytes=sum(part.length for part in parts),

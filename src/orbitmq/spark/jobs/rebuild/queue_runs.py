@@ -51,21 +51,19 @@ class QueueRuns(NamedTuple):
     table: Table
     queues: list[QueueResult]
     conflicts: int  # records whose queue offset another one has
-    refused: int  # records with an absurd queue offset
 
 
 def simple_runs(splits: Sequence[SplitFacts], *, with_ext: bool) -> QueueRuns:
     """Return what goes into simple queues."""
     table, queues = _gathered(splits, SIMPLE, with_ext=with_ext)
     broken = _broken_queues(table)
-    conflicts = refused = 0
+    conflicts = 0
     if len(broken):
         mended = [_Taking(table[table["queue"] == number]) for number in broken.tolist()]
         sound = table[~np.isin(table["queue"], broken)]
         table = np.concatenate([sound, *(taking.run() for taking in mended)])
         table = table[np.argsort(table["queue"], kind="stable")]
         conflicts = sum(taking.conflicts for taking in mended)
-        refused = sum(taking.refused for taking in mended)
     results = [QueueResult(queue) for queue in queues]
     if with_ext:
         _number_ext(table, results)
@@ -74,7 +72,7 @@ def simple_runs(splits: Sequence[SplitFacts], *, with_ext: bool) -> QueueRuns:
         result.min_offset = int(table["offset"][first])
         result.next_offset = int(table["offset"][last] + table["count"][last])
         result.end_log = int(table["end_log"][last])
-    return QueueRuns(table, results, conflicts, refused)
+    return QueueRuns(table, results, conflicts)
 
 
 def batch_runs(splits: Sequence[SplitFacts]) -> QueueRuns:
@@ -88,7 +86,7 @@ def batch_runs(splits: Sequence[SplitFacts]) -> QueueRuns:
         result = results[number]
         result.min_offset, result.next_offset, result.end_log = bounds[number]
         result.units = int(counts.sum())
-    return QueueRuns(table, results, 0, 0)
+    return QueueRuns(table, results, 0)
 
 
 def _gathered(
@@ -145,7 +143,6 @@ class _Taking:
         self._next = 0
         self._is_new = True
         self.conflicts = 0
-        self.refused = 0
 
     def run(self) -> Table:
         kept = [row for row in self._rows.copy() if self._takes(row)]
@@ -162,8 +159,7 @@ class _Taking:
             row["first_unit"] += skipped
             row["count"] -= skipped
         elif not self._is_new and first - self._next > GAP_UNITS_MAX:
-            self.refused += count
-            return False
+            return False  # an absurd queue offset
         self._is_new = False
         self._next = int(row["offset"] + row["count"])
         return True
