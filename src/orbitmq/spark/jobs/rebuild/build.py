@@ -51,23 +51,15 @@ class Build:
     def __call__(self, _number: int, tasks: Iterator[BuildTask]) -> Iterator[Finished]:
         require_seen(self.files.directory)
         for task in tasks:
-            yield from _Builder(task, self.layout, self.files, self.counter).run()
+            yield from _Builder(task, self).run()
 
 
 class _Builder:
     """Makes the files of one task. Not thread-safe."""
 
-    def __init__(
-        self,
-        task: BuildTask,
-        layout: StoreLayout,
-        names: AttemptFiles,
-        counter: StageCounter | None,
-    ) -> None:
+    def __init__(self, task: BuildTask, build: Build) -> None:
         self._task = task
-        self._layout = layout
-        self._names = names
-        self._counter = counter
+        self._layout, self._names, self._counter = build.layout, build.files, build.counter
         self._part = cache(lambda split: PartReader(task.parts[split]))
         self._kernels: Kernels = compiled()
 

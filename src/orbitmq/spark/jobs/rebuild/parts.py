@@ -5,10 +5,8 @@ file, about 30 bytes for a record and 4 for each of its keys, and from there str
 needs them. Every task can reach the store's directory anyway, or it could not read the log.
 """
 
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -92,14 +90,13 @@ class PartReader:
 
 def _map(part: Part) -> Bytes:
     try:
-        with Path(part.path).open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = np.memmap(part.path, dtype=np.uint8, mode="r")
     except OSError as cause:
         raise io_error(part.path, "map", cause) from cause
     if len(mapped) != part.length:
         what = f"{part.path} has {len(mapped)} bytes instead of {part.length}"
         raise JobFailedError(what, "All machines must see the same directory.")
-    return np.frombuffer(mapped, dtype=np.uint8)
+    return mapped
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.jobs.verify.runner import TaskRunner, compare_queues, partition_of
 from orbitmq.spark.jobs.verify.scan import Scanned, Stretch, StretchRow, scan_split
+from orbitmq.spark.progress import JobProgress, StageCounter
 from orbitmq.spark.shared_paths import absolute_settings, require_seen
 from orbitmq.store.verify.facts import StoreFacts, look_at
 from orbitmq.store.verify.findings import Findings
@@ -33,8 +34,6 @@ from orbitmq.units import GiB
 if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
-
-    from orbitmq.spark.progress import JobProgress, StageCounter
 
 TASKS_PER_CORE: Final = 4
 LOG_BYTES_PER_PARTITION: Final = 1 * GiB
@@ -78,7 +77,7 @@ def verify(
     spark: Spark,
     root: Path,
     settings: Mapping[str, str] | None = None,
-    progress: "JobProgress | None" = None,
+    progress: JobProgress | None = None,
     *,
     split_bytes: int = SPLIT_BYTES,
 ) -> VerifyReport:
@@ -104,10 +103,10 @@ class SparkRunner(TaskRunner):
     then does the driver know which of it counts.
     """
 
-    def __init__(self, spark: Spark, progress: "JobProgress | None", *, split_bytes: int) -> None:
+    def __init__(self, spark: Spark, progress: JobProgress | None, *, split_bytes: int) -> None:
         super().__init__(compiled(), split_bytes=split_bytes)
         self._context = context_of(spark)
-        self._progress = progress
+        self._progress = progress or JobProgress(spark)
         self._scanned: list[RDD[Scanned]] = []
         self._log_bytes = 0
 
@@ -122,12 +121,12 @@ class SparkRunner(TaskRunner):
     ) -> Sequence[IndexFileResult]:
         layout = facts.layout
         total = sum(used_bytes(path, layout) for path in paths)
-        count = self._counter("index", total)
+        stage = self._progress.stage("index", total)
 
         def check(path: Path) -> IndexFileResult:
             require_seen(layout.root)
             result = check_index_file(path, layout, compiled(), live=facts.live)
-            count(used_bytes(path, layout), 0)
+            stage.add(used_bytes(path, layout), 0)
             return result
 
         slices = self._slices(len(paths), total)
@@ -138,16 +137,16 @@ class SparkRunner(TaskRunner):
             return []
         shared = self._context.broadcast(facts)
         log_bytes = sum(split.end - split.start for split in splits)
-        count = self._counter("rest of the log" if exact else "log", log_bytes)
+        stage = self._progress.stage("rest of the log" if exact else "log", log_bytes)
 
         def scan(parts: Iterable[Split]) -> Iterator[Scanned]:
             require_seen(shared.value.layout.root)
             for split in parts:
                 for item in scan_split(split, shared.value, exact=exact):
                     if isinstance(item, Stretch):
-                        count(0, item.records)
+                        stage.add(0, item.records)
                     yield item
-                count(split.end - split.start, 0)
+                stage.add(split.end - split.start, 0)
 
         slices = self._slices(len(splits), log_bytes)
         scanned = self._context.parallelize(splits, slices).mapPartitions(scan)
@@ -161,7 +160,7 @@ class SparkRunner(TaskRunner):
         self, accepted: frozenset[int], rows: Sequence[QueueRow], facts: StoreFacts, log_end: int
     ) -> Iterable[Findings]:
         shared, starts = self._context.broadcast(facts), self._context.broadcast(accepted)
-        count = self._counter("queues", 0)
+        stage = self._progress.stage("queues")
 
         def counting(items: Iterable[Scanned]) -> Iterator[tuple[QueueOrderKey, QueueRow]]:
             for item in items:
@@ -170,7 +169,7 @@ class SparkRunner(TaskRunner):
 
         def compare(keyed: Iterable[tuple[QueueOrderKey, QueueRow]]) -> Iterator[Findings]:
             require_seen(shared.value.layout.root)
-            yield compare_queues(_rows(keyed, count), shared.value, log_end)
+            yield compare_queues(_rows(keyed, stage), shared.value, log_end)
 
         cores = self._context.defaultParallelism
         partitions = max(cores, self._log_bytes // LOG_BYTES_PER_PARTITION)
@@ -188,27 +187,14 @@ class SparkRunner(TaskRunner):
         wanted = max(TASKS_PER_CORE * self._context.defaultParallelism, total_bytes // SPLIT_BYTES)
         return min(count, wanted)
 
-    def _counter(self, name: str, total_bytes: int) -> "_Count":
-        stage = self._progress.stage(name, total_bytes) if self._progress is not None else None
-        return _Count(stage)
-
-
-@dataclass(frozen=True, slots=True)
-class _Count:
-    """Counts the work of tasks where somebody wants to see it."""
-
-    stage: "StageCounter | None"
-
-    def __call__(self, byte_count: int, record_count: int) -> None:
-        if self.stage is not None:
-            self.stage.add(byte_count, record_count)
-
 
 def _stretches(items: Iterable[Scanned]) -> Iterator[Stretch]:
     return (item for item in items if isinstance(item, Stretch))
 
 
-def _rows(keyed: Iterable[tuple[QueueOrderKey, QueueRow]], count: _Count) -> Iterator[QueueRow]:
+def _rows(
+    keyed: Iterable[tuple[QueueOrderKey, QueueRow]], stage: StageCounter
+) -> Iterator[QueueRow]:
     for _, row in keyed:
-        count(0, row.unit_count)
+        stage.add(0, row.unit_count)
         yield row
