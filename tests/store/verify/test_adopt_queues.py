@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from orbitmq.format.cq_ext_unit import ext_offset
 from orbitmq.format.cq_unit import PADDING, CqUnit
 from orbitmq.testing.builders import make_request
 from queue_world import LogBuilder, World, make_world, small_layout, verify_all
@@ -199,6 +200,28 @@ def test_with_ext_files_units_keep_their_addresses_and_missing_ones_get_new_ones
         unit = world.ext.get(1, address)
         assert unit is not None
         assert unit.tag_hash == 2598919
+
+
+def test_a_lost_ext_unit_is_not_that_of_another_record(tmp_path: Path) -> None:
+    builder = _log(40)
+    world = _store(tmp_path, builder, with_ext=True)
+    assert world.ext is not None
+    last = CqUnit._make(_unpack(world.queues.read_units(1, 19, 1)))
+    lost = world.ext.get(1, last.tag_hash)
+    path = max((tmp_path / "consumequeue_ext" / "T" / "1").iterdir())
+    data = path.read_bytes()
+    at = ext_offset(last.tag_hash) - int(path.name)
+    path.write_bytes(data[:at].ljust(len(data), b"\0"))
+    early = _file(tmp_path, 1, 0)
+    data = early.read_bytes()
+    early.write_bytes(data[:60] + CqUnit(7, 8, 9).encode() + data[80:])
+
+    again = _adopt(tmp_path, builder, with_ext=True)
+
+    assert again.report.queues.wrong == 2
+    assert again.ext is not None
+    unit = CqUnit._make(_unpack(again.queues.read_units(1, 19, 1)))
+    assert again.ext.get(1, unit.tag_hash) == lost
 
 
 def _unpack(data: bytes) -> tuple[int, ...]:

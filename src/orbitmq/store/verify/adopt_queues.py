@@ -20,7 +20,7 @@ import numpy.typing as npt
 from orbitmq.files.layout import QueueKind
 from orbitmq.files.listing import OnProblem, QueueFiles, raise_problem
 from orbitmq.format import batch_unit
-from orbitmq.format.cq_ext_unit import ADDRESS_MAX, ExtUnit
+from orbitmq.format.cq_ext_unit import ADDRESS_MAX, ExtUnit, ext_address
 from orbitmq.format.cq_unit import PADDING, PADDING_SIZE, UNIT_BYTES, UNIT_DTYPE
 from orbitmq.store.queues.batch_queue import BatchQueue, BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
@@ -84,6 +84,7 @@ class QueueVerifier:
         self._found: dict[int, QueueDifference] = {}
         self._bad_files: list[str] = []
         self._addresses: dict[int, int] = {}  # of the last ext unit that a unit leads to
+        self._ext_ends: dict[int, int] = {}  # what lies behind was entered here
 
     def begin(self, *, on_problem: OnProblem = raise_problem) -> None:
         """Forget what is known of the queues and start to compare."""
@@ -97,6 +98,7 @@ class QueueVerifier:
                 self._remove_bad_files(number)
                 if self._ext is not None:
                     self._ext.load_queue(number)
+                    self._ext_ends[number] = self._ext.end(number)
             queues.set_verifier(self._compare, self._first_seen)
 
     def note_times(self, number: int, store_ms: npt.NDArray[np.int64]) -> None:
@@ -136,8 +138,12 @@ class QueueVerifier:
         self._first[number] = first
 
     def _get_ext(self, queue: QueueName, address: int) -> ExtUnit | None:
+        """Return an ext unit that the files had: no other record's, put where a lost one was."""
         assert self._ext is not None
-        return self._ext.get(self._queues.find(*queue), address)
+        number = self._queues.find(*queue)
+        if address >= ext_address(self._ext_ends.get(number, 0)):
+            return None
+        return self._ext.get(number, address)
 
     def _difference(self, number: int) -> QueueDifference:
         found = self._found.get(number)
