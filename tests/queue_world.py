@@ -184,7 +184,7 @@ def make_world(
     service = DispatchService(
         log, dispatcher, kernels, start=log.min_offset, options=options, clock=clock
     )
-    reader = QueueReader(queues, batch_queues, log, ext=ext)
+    reader = QueueReader(StoreConfig(root=layout.root), queues, batch_queues, log, ext=ext)
     finder = RecordFinder(
         log,
         queues,

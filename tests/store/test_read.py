@@ -1,13 +1,15 @@
 """Reading a queue: statuses, limits, filters, deleted segments."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orbitmq.format.record import decode_record
 from orbitmq.message import GetStatus
+from orbitmq.store.config import StoreConfig
 from orbitmq.store.queues.trim import delete_before
-from orbitmq.store.reads.read import QueueReader, ReadLimits, is_filler
+from orbitmq.store.reads.read import QueueReader, is_filler
 from orbitmq.store.reads.tag_filter import TagFilter
 from orbitmq.testing.builders import make_body, make_request
 from orbitmq.units import KiB
@@ -21,7 +23,7 @@ def _world(
     body_bytes: int = 50,
     segment_bytes: int = 1 << 20,
     file_units: int = 1000,
-    limits: ReadLimits | None = None,
+    **settings: Any,
 ) -> tuple[World, LogBuilder]:
     builder = LogBuilder(segment_bytes)
     tags = ("TagA", "TagB", None)
@@ -31,8 +33,13 @@ def _world(
     layout = small_layout(root, segment_bytes=segment_bytes, cq_file_bytes=file_units * 20)
     world = make_world(layout, builder.log())
     world.service.dispatch_now()
-    world.reader = QueueReader(world.queues, world.batch_queues, world.log, limits=limits)
+    world.reader = _reader(world, **settings)
     return world, builder
+
+
+def _reader(world: World, **settings: Any) -> QueueReader:
+    config = StoreConfig(root=world.layout.root, **settings)
+    return QueueReader(config, world.queues, world.batch_queues, world.log)
 
 
 @pytest.mark.feature("F21")
@@ -106,8 +113,7 @@ def test_one_read_stays_in_one_file(tmp_path: Path) -> None:
 def test_with_more_files_per_read_a_filter_looks_on_until_it_finds_something(
     tmp_path: Path,
 ) -> None:
-    limits = ReadLimits(files_per_read=2)
-    world, builder = _world(tmp_path, 0, file_units=10, limits=limits)
+    world, builder = _world(tmp_path, 0, file_units=10, cq_files_per_read=2)
     for n in range(30):
         builder.add(make_request(n, "T", 0, tag="X" if n in (15, 25) else "Y"))
     world.log._segments[:] = builder.log()._segments
@@ -115,8 +121,7 @@ def test_with_more_files_per_read_a_filter_looks_on_until_it_finds_something(
     world.service.dispatch_now()
 
     assert world.reader.get("T", 0, 0, 32, filter=TagFilter.parse("X")).queue_offsets == [15]
-    plain = QueueReader(world.queues, world.batch_queues, world.log)
-    alone = plain.get("T", 0, 0, 32, filter=TagFilter.parse("X"))
+    alone = _reader(world).get("T", 0, 0, 32, filter=TagFilter.parse("X"))
     assert (alone.status, alone.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 10)
 
 
@@ -193,24 +198,25 @@ def test_nothing_but_deleted_records_is_message_was_removing(tmp_path: Path) -> 
         (1 << 30, 300 * KiB, 10, 1),  # the first is always returned
     ],
 )
-@pytest.mark.parametrize("long_way", [False, True])
+@pytest.mark.parametrize("by_unit", [False, True])
 def test_one_answer_has_limits_by_count_and_bytes_in_memory_and_on_disk(
     tmp_path: Path,
     memory_bytes: int,
     body_bytes: int,
     max_count: int,
     expected: int,
-    long_way: bool,
+    by_unit: bool,
 ) -> None:
     class All(TagFilter):
-        """Any filter that is not exactly one by tags is read by the long way."""
+        """Whatever is filtered is read unit by unit."""
 
-    limits = ReadLimits(memory_bytes=memory_bytes)
     count = 40 if body_bytes < 100 * KiB else 3
     # The newest record is in memory whatever the limit; a reader of old ones is not near it.
-    world, _ = _world(tmp_path, count, body_bytes=body_bytes, segment_bytes=1 << 22, limits=limits)
+    world, _ = _world(
+        tmp_path, count, body_bytes=body_bytes, segment_bytes=1 << 22, memory_bytes=memory_bytes
+    )
 
-    result = world.reader.get("T", 0, 0, max_count, filter=All() if long_way else None)
+    result = world.reader.get("T", 0, 0, max_count, filter=All() if by_unit else None)
 
     assert len(result.records) == expected
     assert result.next_offset == expected
@@ -223,9 +229,7 @@ def test_forty_per_cent_of_memory_is_the_border_between_memory_and_disk(tmp_path
     first_age = builder.end - builder.records[0][0]
 
     def count(memory_bytes: int) -> int:
-        limits = ReadLimits(memory_bytes=memory_bytes)
-        reader = QueueReader(world.queues, world.batch_queues, world.log, limits=limits)
-        return len(reader.get("T", 0, 0, 100).records)
+        return len(_reader(world, memory_bytes=memory_bytes).get("T", 0, 0, 100).records)
 
     assert count(first_age * 10 // 4 + 10) == 32
     assert count(100) == 8

@@ -14,7 +14,7 @@ from orbitmq.store.log.log_reader import store_ms_of
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.time_search import batch_offset_by_time, offset_by_time
-from orbitmq.store.reads.read import TOTAL_BYTES_MAX, GetResult, QueueReader, ReadLimits
+from orbitmq.store.reads.read import TOTAL_BYTES_MAX, GetResult, QueueReader
 from orbitmq.store.reads.record_finder import RecordFinder, record_shaped
 from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter
 
@@ -36,11 +36,7 @@ class StoreReads:
         config, parts = self.config, self._parts
         dispatcher, log = parts.dispatcher, parts.log
         self._reader = QueueReader(
-            dispatcher.queues,
-            dispatcher.batch_queues,
-            log,
-            ext=dispatcher.ext,
-            limits=_read_limits(config),
+            config, dispatcher.queues, dispatcher.batch_queues, log, ext=dispatcher.ext
         )
         self._finder = RecordFinder(
             log,
@@ -241,16 +237,3 @@ class StoreReads:
     def _require_open(self) -> None:
         if self._closed:
             raise StoreClosedError(self.config.root, "the store is closed", "Open it again.")
-
-
-def _read_limits(config: StoreConfig) -> ReadLimits:
-    return ReadLimits(
-        memory_bytes=config.memory_bytes,
-        in_memory_ratio=config.in_memory_ratio,
-        bytes_in_memory=config.transfer_bytes_in_memory,
-        count_in_memory=config.transfer_count_in_memory,
-        bytes_on_disk=config.transfer_bytes_on_disk,
-        count_on_disk=config.transfer_count_on_disk,
-        filter_bytes=config.filter_bytes_max,
-        files_per_read=config.cq_files_per_read,
-    )

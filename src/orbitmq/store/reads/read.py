@@ -1,40 +1,59 @@
 """Read messages of a queue from a queue offset on: the broker's pull.
 
-Records are not decoded: the answer holds slices of the mapped log, in queue order.
+Records are not decoded: the answer holds slices of the mapped log, in queue order. Nearly all pulls ask for
+messages that simply follow one another: they are taken as one run. Whatever else there is (a filter, gaps,
+deleted segments, fillers, batches) is read unit by unit, and gives the same where both can.
 """
 
+import os
+from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final
 
 from orbitmq.errors import FormatError
 from orbitmq.format.batch_unit import UNIT_BYTES as BATCH_UNIT_BYTES
 from orbitmq.format.cq_ext_unit import ADDRESS_MAX
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, UNIT_BYTES
 from orbitmq.format.record import decode_record
-from orbitmq.message import GetStatus
+from orbitmq.message import GetStatus, Property
+from orbitmq.store.config import StoreConfig
 from orbitmq.store.log.log_reader import LogReader
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
-from orbitmq.store.reads.read_plain import FILLER_NAME, FILLER_TAIL_BYTES, PlainReader
-from orbitmq.store.reads.result import GetResult, ReadLimits
 from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter
 from orbitmq.units import MiB
-
-__all__ = ["GetResult", "QueueReader", "ReadLimits", "is_filler"]
 
 TOTAL_BYTES_MAX: Final = 128 * MiB
 TOTAL_BYTES_LEAST: Final = 100
 
 _BLOCK_UNITS: Final = 64
+_LOW_HALF: Final = 0xFFFFFFFF
+_FILLER_NAME: Final = Property.FILLER.encode()
+_FILLER_TAIL_BYTES: Final = 128  # a filler's properties are few and stand at the end of the record
+
+_Unit = tuple[int, int, int, int, int]  # queue offset, messages, log offset, size, tag hash
 
 
-class _Unit(NamedTuple):
-    queue_offset: int
-    messages: int
-    log_offset: int
-    size: int
-    tag_hash: int
+@dataclass(slots=True)
+class GetResult:
+    """What a read found. `next_offset` is where to go on, whatever the status."""
+
+    status: GetStatus
+    next_offset: int = 0
+    min_offset: int = 0
+    max_offset: int = 0
+    records: list[memoryview] = field(default_factory=list)
+    queue_offsets: list[int] = field(default_factory=list)  # of an inner batch: its first
+    log_offsets: list[int] = field(default_factory=list)
+    message_count: int = 0  # an inner batch counts as many as it holds
+    total_bytes: int = 0
+    suggest_replica: bool = False  # the reader is so far behind that a replica should serve it
+    packed: bytes | None = (
+        None  # all records, one after another, where somebody joined them already
+    )
 
 
 class QueueReader:
@@ -42,21 +61,24 @@ class QueueReader:
 
     def __init__(
         self,
+        config: StoreConfig,
         queues: ConsumeQueues,
         batch_queues: BatchQueues,
         log: LogReader,
         *,
         ext: ExtQueues | None = None,
-        limits: ReadLimits | None = None,
     ) -> None:
+        self._config = config
         self._queues = queues
         self._batch_queues = batch_queues
         self._log = log
         self._ext = ext
-        self._limits = limits if limits is not None else ReadLimits()
-        self._recent_bytes = self._limits.recent_bytes
-        self._segment_bytes = queues.layout.segment_bytes
-        self._plain = PlainReader(queues, log, self._limits, self._recent_bytes)
+        # So much of the log's end is taken to be in the page cache.
+        memory_bytes = config.memory_bytes or physical_memory()
+        self._recent_bytes = memory_bytes * config.in_memory_ratio // 100
+        # The limits of one answer: how many messages, how many bytes.
+        self._in_memory = config.transfer_count_in_memory, config.transfer_bytes_in_memory
+        self._on_disk = config.transfer_count_on_disk, config.transfer_bytes_on_disk
 
     def get(
         self,
@@ -81,17 +103,175 @@ class QueueReader:
         if outside is not None:
             return outside
         max_bytes = max(max_bytes, TOTAL_BYTES_LEAST)
-        if not is_batch and (filter is None or type(filter) is TagFilter):
-            hashes = filter.hashes if filter is not None else frozenset()
-            found = self._plain.read(number, offset, low, high, max_count, max_bytes, hashes)
-            if found is not None:
-                return found
-        reading = _Reading(self, number, is_batch, offset, low, high)
-        return reading.run(max_count, max_bytes, filter)
+        if type(filter) is TagFilter and filter.matches_all:
+            filter = None  # noqa: A001
+        if filter is None and not is_batch:
+            run = self._read_run(number, offset, low, high, max_count, max_bytes)
+            if run is not None:
+                return run
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        units = self._units(number, is_batch, result, max_count)
+        self._read_units(number, units, result, max_count, max_bytes, filter)
+        if result.next_offset == offset:  # not one unit could be read
+            result.status = GetStatus.OFFSET_FOUND_NULL
+            result.next_offset = 0 if is_batch else self._next_file(offset)  # as upstream
+        return result
 
     def is_in_memory(self, log_offset: int) -> bool:
         """Tell whether a record there is taken to be in the page cache: near enough to the log's end."""
         return self._log.visible_offset() - log_offset <= self._recent_bytes
+
+    def _read_run(
+        self, number: int, offset: int, low: int, high: int, max_count: int, max_bytes: int
+    ) -> GetResult | None:
+        """Return the next messages, with few steps for each, if all lie in one segment.
+
+        None: they have to be read unit by unit.
+        """
+        count = min(max_count, max(self._in_memory[0], self._on_disk[0]), high - offset)
+        units = list(UNIT.iter_unpack(self._queues.read_units(number, offset, count)))
+        if not units:
+            return None
+        start, log_end = units[0][0], self._log.visible_offset()
+        in_memory_from = log_end - self._recent_bytes
+        in_memory = start >= in_memory_from
+        if not in_memory and units[-1][0] >= in_memory_from:
+            return None  # partly so and partly so
+        count_max, bytes_max = self._in_memory if in_memory else self._on_disk
+        units = units[:count_max]
+        total = sum([unit[1] for unit in units])
+        if total > min(max_bytes, bytes_max):
+            # Padding has the greatest size that there is, so it is never among those that fit.
+            totals = list(accumulate([unit[1] for unit in units]))
+            fit = bisect_right(totals, min(max_bytes, bytes_max))
+            if not fit or units[fit][1] == PADDING_SIZE:
+                return None
+            units, total = units[:fit], totals[fit - 1]
+        offsets = [unit[0] for unit in units]
+        if not units or min(offsets) < start:
+            return None
+        span = self._log.read(start, offsets[-1] + units[-1][1] - start)
+        if span is None:
+            return None
+        records = [span[at - start : at - start + size] for at, size, _ in units]
+        packed = b"".join(records)
+        if len(packed) != total or _FILLER_NAME in packed:
+            return None
+        end = offset + len(units)
+        return GetResult(
+            GetStatus.FOUND,
+            end,
+            low,
+            high,
+            records,
+            list(range(offset, end)),
+            offsets,
+            len(units),
+            total,
+            offsets[-1] < in_memory_from,
+            packed,
+        )
+
+    def _units(
+        self, number: int, is_batch: bool, result: GetResult, max_count: int
+    ) -> Iterator[_Unit]:
+        """Yield the units to look at: of one file, or as many as the settings say while nothing is found."""
+        offset = result.next_offset
+        unit_bytes = BATCH_UNIT_BYTES if is_batch else UNIT_BYTES
+        scan_bytes = max(self._config.filter_bytes_max, max_count * unit_bytes)
+        count = -(-scan_bytes // unit_bytes)
+        end = offset + count
+        if is_batch:
+            for unit in self._batch_queues.read_units(number, offset, count):
+                if unit.base_offset >= end:
+                    return
+                yield (
+                    unit.base_offset,
+                    unit.message_count,
+                    unit.log_offset,
+                    unit.size,
+                    unit.tag_hash,
+                )
+            return
+        files_left = self._config.cq_files_per_read
+        while offset < end:
+            data = self._queues.read_units(number, offset, min(_BLOCK_UNITS, end - offset))
+            if not data:
+                return
+            for log_offset, size, tag_hash in UNIT.iter_unpack(data):
+                yield offset, 1, log_offset, size, tag_hash
+                offset += 1
+            if offset % self._queues.file_units == 0:
+                files_left -= 1
+                if not files_left or result.records:
+                    return
+
+    def _read_units(
+        self,
+        number: int,
+        units: Iterator[_Unit],
+        result: GetResult,
+        max_count: int,
+        max_bytes: int,
+        wanted: MessageFilter | None,
+    ) -> None:
+        """Collect the wanted records of these units into the result, up to the limits."""
+        records, segment_bytes = result.records, self._queues.layout.segment_bytes
+        tags = {value & _LOW_HALF for value in wanted.hashes} if type(wanted) is TagFilter else None
+        in_memory_from = self._log.visible_offset() - self._recent_bytes
+        first, newest, skip_until = result.next_offset, 0, -1
+        missed = GetStatus.NO_MATCHED_MESSAGE
+        for queue_offset, messages, log_offset, size, tag_hash in units:
+            if size == PADDING_SIZE:  # no record ever had this queue offset
+                result.next_offset = queue_offset + 1
+                continue
+            if records:
+                in_memory = log_offset >= in_memory_from
+                count_max, bytes_max = self._in_memory if in_memory else self._on_disk
+                if result.message_count >= count_max or result.message_count + messages > max_count:
+                    break
+                if result.total_bytes + size > min(max_bytes, bytes_max):
+                    break
+            newest, result.next_offset = log_offset, queue_offset + messages
+            if log_offset < skip_until:
+                continue
+            if tags is not None and tag_hash > ADDRESS_MAX:
+                matches = tag_hash & _LOW_HALF in tags  # as the filter itself says, for 800 units
+            else:
+                matches = wanted is None or self._matches(number, tag_hash, wanted)
+            record = self._log.read(log_offset, size) if matches else None
+            if matches and record is None:
+                # The segment is gone: no other unit of it can be read either.
+                missed = GetStatus.MESSAGE_WAS_REMOVING
+                skip_until = (log_offset // segment_bytes + 1) * segment_bytes
+            elif record is None or not _is_wanted(record, wanted):
+                missed = GetStatus.NO_MATCHED_MESSAGE
+            else:
+                skip_until = -1
+                records.append(record)
+                result.queue_offsets.append(queue_offset)
+                result.log_offsets.append(log_offset)
+                result.message_count += messages
+                result.total_bytes += len(record)
+        result.status = GetStatus.FOUND if records else missed
+        result.suggest_replica = result.next_offset != first and newest < in_memory_from
+
+    def _matches(self, number: int, tag_hash: int, wanted: MessageFilter) -> bool:
+        """Ask a filter about a unit; what it holds may be the address of an ext unit."""
+        if tag_hash > ADDRESS_MAX:
+            return wanted.by_unit(tag_hash, None)
+        ext = self._ext.get(number, tag_hash) if self._ext is not None else None
+        return wanted.by_unit(ext.tag_hash if ext is not None else None, ext)
+
+    def _next_file(self, offset: int) -> int:
+        """Return the first queue offset of the next file."""
+        file_units = self._queues.file_units
+        return (offset // file_units + 1) * file_units
+
+
+def physical_memory() -> int:
+    """Return how many bytes of memory the machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult | None:
@@ -107,142 +287,13 @@ def _outside(offset: int, low: int, high: int) -> GetResult | None:
     return None
 
 
-class _Reading:
-    """One read of one queue."""
-
-    def __init__(
-        self, reader: QueueReader, number: int, is_batch: bool, offset: int, low: int, high: int
-    ) -> None:
-        self._queues = reader._queues
-        self._batch_queues = reader._batch_queues
-        self._log = reader._log
-        self._ext = reader._ext
-        self._limits = reader._limits
-        self._recent_bytes = reader._recent_bytes
-        self._segment_bytes = reader._segment_bytes
-        self._number = number
-        self._is_batch = is_batch
-        self._offset = offset
-        self._result = GetResult(GetStatus.NO_MATCHED_MESSAGE, offset, low, high)
-
-    def run(self, max_count: int, max_bytes: int, wanted: MessageFilter | None) -> GetResult:
-        result = self._result
-        unit_bytes = BATCH_UNIT_BYTES if self._is_batch else UNIT_BYTES
-        scan_bytes = max(self._limits.filter_bytes, max_count * unit_bytes)
-        scan_units = -(-scan_bytes // unit_bytes)
-        log_end = self._log.visible_offset()
-        newest = 0
-        skip_until = -1
-        visited = False
-        for unit in self._units(scan_units):
-            visited = True
-            if (unit.queue_offset - self._offset) * unit_bytes >= scan_bytes:
-                break
-            if unit.size == PADDING_SIZE:  # no record ever had this queue offset
-                result.next_offset = unit.queue_offset + 1
-                continue
-            in_memory = log_end - unit.log_offset <= self._recent_bytes
-            if self._is_full(unit, max_count, max_bytes, in_memory):
-                break
-            newest = unit.log_offset
-            result.next_offset = unit.queue_offset + unit.messages
-            if unit.log_offset < skip_until or not self._wanted(unit, wanted):
-                continue
-            record = self._log.read(unit.log_offset, unit.size)
-            if record is None:
-                if not result.records:
-                    result.status = GetStatus.MESSAGE_WAS_REMOVING
-                # The segment is gone: no other unit of it can be read either.
-                skip_until = (unit.log_offset // self._segment_bytes + 1) * self._segment_bytes
-                continue
-            if (wanted is not None and not wanted.by_record(record)) or is_filler(record):
-                self._nothing_matched()
-                continue
-            self._collect(unit, record)
-            skip_until = -1
-        if not visited:
-            result.status = GetStatus.OFFSET_FOUND_NULL
-            result.next_offset = self._next_file()
-        result.suggest_replica = visited and log_end - newest > self._recent_bytes
-        return result
-
-    def _units(self, scan_units: int) -> Iterator[_Unit]:
-        """Yield units from the offset on, of one file (or as many as the limits say)."""
-        if self._is_batch:
-            for unit in self._batch_queues.read_units(self._number, self._offset, scan_units):
-                yield _Unit(
-                    unit.base_offset,
-                    unit.message_count,
-                    unit.log_offset,
-                    unit.size,
-                    unit.tag_hash,
-                )
-            return
-        file_units = self._queues.file_units
-        offset, files_left = self._offset, self._limits.files_per_read
-        end = offset + scan_units + 1
-        while offset < end:
-            data = self._queues.read_units(self._number, offset, min(_BLOCK_UNITS, end - offset))
-            if not data:
-                return
-            for log_offset, size, tag_hash in UNIT.iter_unpack(data):
-                yield _Unit(offset, 1, log_offset, size, tag_hash)
-                offset += 1
-            if offset % file_units == 0:
-                files_left -= 1
-                if not files_left or self._result.records:
-                    return
-
-    def _is_full(self, unit: _Unit, max_count: int, max_bytes: int, in_memory: bool) -> bool:
-        result, limits = self._result, self._limits
-        if not result.records:
-            return False
-        total = result.total_bytes + unit.size
-        if result.message_count + unit.messages > max_count or total > max_bytes:
-            return True
-        if in_memory:
-            count_max, bytes_max = limits.count_in_memory, limits.bytes_in_memory
-        else:
-            count_max, bytes_max = limits.count_on_disk, limits.bytes_on_disk
-        return total > bytes_max or result.message_count >= count_max
-
-    def _wanted(self, unit: _Unit, wanted: MessageFilter | None) -> bool:
-        if wanted is None:
-            return True
-        tag_hash: int | None = unit.tag_hash
-        ext = None
-        if unit.tag_hash <= ADDRESS_MAX:
-            ext = self._ext.get(self._number, unit.tag_hash) if self._ext is not None else None
-            tag_hash = ext.tag_hash if ext is not None else None
-        if wanted.by_unit(tag_hash, ext):
-            return True
-        self._nothing_matched()
-        return False
-
-    def _nothing_matched(self) -> None:
-        if not self._result.records:
-            self._result.status = GetStatus.NO_MATCHED_MESSAGE
-
-    def _collect(self, unit: _Unit, record: memoryview) -> None:
-        result = self._result
-        result.status = GetStatus.FOUND
-        result.records.append(record)
-        result.queue_offsets.append(unit.queue_offset)
-        result.log_offsets.append(unit.log_offset)
-        result.message_count += unit.messages
-        result.total_bytes += len(record)
-
-    def _next_file(self) -> int:
-        """Return the first queue offset of the next file; batch queues start over, as upstream."""
-        if self._is_batch:
-            return 0
-        file_units = self._queues.file_units
-        return (self._offset // file_units + 1) * file_units
+def _is_wanted(record: memoryview, wanted: MessageFilter | None) -> bool:
+    return (wanted is None or wanted.by_record(record)) and not is_filler(record)
 
 
 def is_filler(record: memoryview) -> bool:
     """Tell whether a record only stands where a damaged one was."""
-    if FILLER_NAME not in bytes(record[-FILLER_TAIL_BYTES:]):
+    if _FILLER_NAME not in bytes(record[-_FILLER_TAIL_BYTES:]):
         return False
     try:
         return decode_record(record, check_crc=False).is_filler
