@@ -4,7 +4,6 @@ A unit's number is not a queue offset: units stand one after another in log orde
 by halving over their base offsets. There are few such topics, so each queue is an object of its own.
 """
 
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,18 +12,16 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from orbitmq.errors import StoreError
-from orbitmq.files.disk import Disk, is_missing
+from orbitmq.files.disk import Disk
 from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.listing import OnProblem, QueueFiles, raise_problem
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.batch_unit import UNIT_BYTES, UNIT_DTYPE, BatchUnit, decode_units
-from orbitmq.format.segment_name import segment_name
 from orbitmq.format.snapshot import QueueKind as SnapshotKind
 from orbitmq.format.snapshot import QueueState
 from orbitmq.store.queues.load import FILES_BACK
 from orbitmq.store.queues.names import BATCH, QueueNames
-from orbitmq.store.queues.trim import list_bases
+from orbitmq.store.queues.unit_files import UnitFiles
 from orbitmq.units import PAGE_BYTES, KiB
 
 PENDING_BYTES: Final = 4 * KiB
@@ -57,18 +54,12 @@ class Verifier(Protocol):
         """Tell whether the pending units have to be written."""
 
 
-class BatchQueues:
+class BatchQueues(UnitFiles):
     """All batch queues. Any thread may read; only one at a time dispatches."""
 
     def __init__(self, layout: StoreLayout, files: FileCache, names: QueueNames) -> None:
-        self.layout = layout
-        self.names = names
-        self.file_units = layout.batch_cq_file_bytes // UNIT_BYTES
-        self._files = files
-        self._root = str(layout.queue_root(QueueKind.BATCH))
-        self.lock = threading.RLock()  # guards everything below
-        self._queues: dict[int, BatchQueue] = {}
-        self._unsynced: set[str] = set()
+        super().__init__(layout, files, names, QueueKind.BATCH, UNIT_BYTES)
+        self._queues: dict[int, BatchQueue] = {}  # guarded by the lock
         self.verifier: Verifier | None = None  # while a store is adopted
 
     def add(self, topic: str, queue_id: int) -> int:
@@ -166,27 +157,6 @@ class BatchQueues:
         data = head + tail if len(head) == max(wanted, 0) else head
         return np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_BYTES)
 
-    def read_file(self, number: int, first: int, length: int) -> bytes:
-        """Return what the file that holds unit `first` has from there on."""
-        path, position = self._place(number, first)
-        try:
-            return self._files.read(path, position, length)
-        except StoreError as error:
-            if is_missing(error):
-                return b""
-            raise
-
-    def _place(self, number: int, unit: int) -> tuple[str, int]:
-        index, inside = divmod(unit, self.file_units)
-        return self._path(number, index * self.layout.batch_cq_file_bytes), inside * UNIT_BYTES
-
-    def _directory(self, number: int) -> str:
-        topic, queue_id = self.names.name(number)
-        return f"{self._root}/{topic}/{queue_id}"
-
-    def _path(self, number: int, base: int) -> str:
-        return f"{self._directory(number)}/{segment_name(base)}"
-
     # --- writing ---
 
     def spill(self) -> None:
@@ -204,31 +174,15 @@ class BatchQueues:
         with self.lock:
             if queue.pending:
                 if self.verifier is None or self.verifier.differs(number, queue):
-                    self._write(number, queue.written, queue.pending)
+                    self.write_units(number, queue.written, queue.pending)
                 queue.written += len(queue.pending) // UNIT_BYTES
                 queue.pending = bytearray()
-
-    def _write(self, number: int, first: int, data: bytes | bytearray) -> None:
-        view, done = memoryview(data), 0
-        file_bytes = self.layout.batch_cq_file_bytes
-        while done < len(view):
-            path, position = self._place(number, first + done // UNIT_BYTES)
-            part = view[done : done + file_bytes - position]
-            self._files.write(path, position, part, file_bytes=file_bytes)
-            self._unsynced.add(path)
-            done += len(part)
 
     def sync(self) -> None:
         """Make everything durable that was written out."""
         with self.lock:
-            paths, self._unsynced = self._unsynced, set()
             written = {number: queue.written for number, queue in self._queues.items()}
-        try:
-            self._files.sync(paths)
-        except StoreError:
-            with self.lock:
-                self._unsynced |= paths
-            raise
+        super().sync()
         for number, count in written.items():
             self._queues[number].flushed = min(count, self._queues[number].written)
 
@@ -253,8 +207,8 @@ class BatchQueues:
             with self.lock:
                 self.set_queue(number, BatchQueue())
                 self.cut_files(number, 0)
-            if Path(self._directory(number)).is_dir():
-                disk.remove_directory(self._directory(number))
+            if Path(self.directory(number)).is_dir():
+                disk.remove_directory(self.directory(number))
 
     def states(self) -> list[QueueState]:
         """Return all queues for a snapshot."""
@@ -279,7 +233,7 @@ class BatchQueues:
                 continue
             number = self.add(state.topic, state.queue_id)
             queue = self.queue(number)
-            bases = list_bases(self._directory(number))
+            bases = self.bases(number)
             queue.first = bases[0] // UNIT_BYTES if bases else 0
             queue.end = queue.written = queue.flushed = state.ext_end
             queue.min_offset, queue.next_offset = state.min_offset, state.next_offset
@@ -293,7 +247,7 @@ class BatchQueues:
                 continue
             unit = self.read_raw(number, queue.end - 1, 1)
             if not len(unit) or unit["log_offset"][0] != queue.last_log:
-                path = self._place(number, queue.end - 1)[0]
+                path = self.place(number, queue.end - 1)[0]
                 problems.append(f"{path}: the queue's last unit is not there")
         return problems
 
@@ -336,17 +290,6 @@ class BatchQueues:
             queue.next_offset = int(tail["base_offset"]) + int(tail["message_count"])
             queue.last_log = int(tail["log_offset"])
 
-    def cut_files(self, number: int, end: int) -> None:
-        """Zero and remove what the files hold from unit `end` on."""
-        for base in reversed(list_bases(self._directory(number))):
-            path, first = self._path(number, base), base // UNIT_BYTES
-            if first >= end:
-                self._files.remove(path, missing_ok=True)
-                self._unsynced.discard(path)
-            elif first + self.file_units > end:
-                self._files.truncate_zero(path, (end - first) * UNIT_BYTES)
-                self._unsynced.add(path)
-
     def correct_min(self, log_min: int) -> None:
         """Move min offsets to the first unit whose record is still in the log."""
         for number, queue in list(self._queues.items()):
@@ -364,13 +307,13 @@ class BatchQueues:
         deleted = 0
         for number, queue in list(self._queues.items()):
             self._write_queue(number, queue)  # else the last file could be one that is wholly dead
-            for base in list_bases(self._directory(number))[:-1]:
+            for base in self.bases(number)[:-1]:
                 last = self.read_raw(number, base // UNIT_BYTES + self.file_units - 1, 1)
                 if len(last) and last["log_offset"][0] >= log_min:
                     break
                 with self.lock:
                     queue.first = base // UNIT_BYTES + self.file_units
-                    self._files.remove(self._path(number, base), missing_ok=True)
+                    self.forget_files([self.path(number, base)])
                 deleted += 1
         return deleted
 

@@ -353,7 +353,7 @@ class ConsumeQueues(UnitFiles):
         """Make everything durable that was written out."""
         with self.lock:
             written = self.state.written.copy()
-        self.sync_files()
+        super().sync()
         with self.lock:
             flushed = self.state.flushed
             # A queue may have been cut while the disk was busy.

@@ -6,13 +6,11 @@ point to them.
 """
 
 import logging
-import threading
 from typing import Final
 
 import numpy as np
 
-from orbitmq.errors import FormatError, StoreError, WrongFileError
-from orbitmq.files.disk import is_missing
+from orbitmq.errors import FormatError, WrongFileError
 from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.cq_ext_unit import (
@@ -26,10 +24,9 @@ from orbitmq.format.cq_ext_unit import (
     fits,
 )
 from orbitmq.format.cq_unit import UNIT_DTYPE
-from orbitmq.format.segment_name import segment_name
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.names import QueueNames
-from orbitmq.store.queues.trim import list_bases
+from orbitmq.store.queues.unit_files import UnitFiles
 from orbitmq.units import KiB
 
 log = logging.getLogger(__name__)
@@ -40,20 +37,15 @@ _UNITS_BACK: Final = 512
 _USUAL_BYTES: Final = 64  # a unit with the default bitmap has 34
 
 
-class ExtQueues:
+class ExtQueues(UnitFiles):
     """The ext files of all queues. Any thread may read; only one at a time dispatches."""
 
     def __init__(self, layout: StoreLayout, files: FileCache, names: QueueNames) -> None:
-        self._layout = layout
-        self._files = files
-        self._names = names
-        self._root = str(layout.queue_root(QueueKind.EXT))
-        self._file_bytes = layout.ext_file_bytes
-        self._lock = threading.RLock()  # guards everything below
+        super().__init__(layout, files, names, QueueKind.EXT, unit_bytes=1)
+        # Guarded by the lock.
         self._end: dict[int, int] = {}  # by queue number: byte offset over all its ext files
         self._pending: dict[int, bytearray] = {}  # the last bytes before `_end`
         self._pending_bytes = 0
-        self._unsynced: set[str] = set()
 
     def put(self, number: int, tag_hash: int, store_ms: int, bitmap: bytes = b"") -> int:
         """Add an ext unit; return what the queue unit is to hold: its address.
@@ -63,15 +55,15 @@ class ExtQueues:
         try:
             unit = ExtUnit(tag_hash, store_ms, bitmap).encode()
         except FormatError as error:
-            log.warning("ext unit of queue %s/%d left out: %s", *self._names.name(number), error)
+            log.warning("ext unit of queue %s/%d left out: %s", *self.names.name(number), error)
             return tag_hash
-        if not fits(0, len(unit), self._file_bytes):
+        if not fits(0, len(unit), self.file_bytes):
             return tag_hash
-        with self._lock:
+        with self.lock:
             end = self._end.get(number, 0)
-            position = end % self._file_bytes
-            if not fits(position, len(unit), self._file_bytes):
-                end = self._hold(number, END_MARK.ljust(self._file_bytes - position, b"\0"))
+            position = end % self.file_bytes
+            if not fits(position, len(unit), self.file_bytes):
+                end = self._hold(number, END_MARK.ljust(self.file_bytes - position, b"\0"))
             self._hold(number, unit)
         return ext_address(end)
 
@@ -94,7 +86,7 @@ class ExtQueues:
 
     def ends(self) -> dict[int, int]:
         """Return the ends of all queues that have ext units; for a snapshot."""
-        with self._lock:
+        with self.lock:
             return dict(self._end)
 
     def _hold(self, number: int, data: bytes) -> int:
@@ -106,9 +98,9 @@ class ExtQueues:
 
     def _read(self, number: int, offset: int, length: int) -> bytes:
         """Return up to `length` bytes, to the end of one file at most."""
-        with self._lock:
+        with self.lock:
             end, held = self._end.get(number, 0), self._pending.get(number, b"")
-            length = min(length, self._file_bytes - offset % self._file_bytes, end - offset)
+            length = min(length, self.file_bytes - offset % self.file_bytes, end - offset)
             if length <= 0:
                 return b""
             written = end - len(held)
@@ -116,27 +108,7 @@ class ExtQueues:
                 return bytes(held[offset - written : offset - written + length])
             # A unit is never half written: the part in the file is all of it.
             length = min(length, written - offset)
-        return self._read_file(number, offset, length)
-
-    def _read_file(self, number: int, offset: int, length: int) -> bytes:
-        try:
-            path, position = self._place(number, offset)
-            return self._files.read(path, position, length)
-        except StoreError as error:
-            if is_missing(error):
-                return b""
-            raise
-
-    def _place(self, number: int, offset: int) -> tuple[str, int]:
-        position = offset % self._file_bytes
-        return self._path(number, offset - position), position
-
-    def _directory(self, number: int) -> str:
-        topic, queue_id = self._names.name(number)
-        return f"{self._root}/{topic}/{queue_id}"
-
-    def _path(self, number: int, base: int) -> str:
-        return f"{self._directory(number)}/{segment_name(base)}"
+        return self.read_file(number, offset, length)
 
     # --- files ---
 
@@ -147,65 +119,45 @@ class ExtQueues:
 
     def write_out(self) -> None:
         """Hand everything pending to the operating system."""
-        with self._lock:
+        with self.lock:
             for number in list(self._pending):
                 held = self._pending[number]
-                self._write(number, self._end[number] - len(held), held)
+                self.write_units(number, self._end[number] - len(held), held)
                 del self._pending[number]
                 self._pending_bytes -= len(held)
-
-    def _write(self, number: int, offset: int, data: bytearray) -> None:
-        view, done = memoryview(data), 0
-        while done < len(view):
-            path, position = self._place(number, offset + done)
-            part = view[done : done + self._file_bytes - position]
-            self._files.write(path, position, part, file_bytes=self._file_bytes)
-            self._unsynced.add(path)
-            done += len(part)
-
-    def sync(self) -> None:
-        """Make everything durable that was written out."""
-        with self._lock:
-            paths, self._unsynced = self._unsynced, set()
-        try:
-            self._files.sync(paths)
-        except StoreError:
-            with self._lock:
-                self._unsynced |= paths
-            raise
 
     # --- load and cut ---
 
     def reset(self) -> None:
         """Forget all ends and whatever is pending."""
-        with self._lock:
+        with self.lock:
             self._end.clear()
             self._pending.clear()
             self._pending_bytes = 0
 
     def delete_queue(self, number: int) -> None:
         """Remove all ext files of a queue."""
-        with self._lock:
+        with self.lock:
             self._pending_bytes -= len(self._pending.pop(number, b""))
             self._end.pop(number, None)
-            self._cut_files(self._directory(number), 0)
+            self.cut_files(number, 0)
 
     def load_end(self, number: int, end: int) -> None:
         """Take a queue's end from a snapshot."""
-        with self._lock:
+        with self.lock:
             self._end[number] = end
 
     def has_files(self, number: int) -> bool:
-        return bool(list_bases(self._directory(number)))
+        return bool(self.bases(number))
 
     def load_queue(self, number: int) -> None:
         """Find a queue's end in its files: behind the last unit of the last file."""
-        bases = list_bases(self._directory(number))
+        bases = self.bases(number)
         if not bases:
             self._end.pop(number, None)
             return
-        data = self._read_file(number, bases[-1], self._file_bytes)
-        with self._lock:
+        data = self.read_file(number, bases[-1], self.file_bytes)
+        with self.lock:
             self._end[number] = bases[-1] + _scan_end(data)
 
     def end_behind(self, number: int, address: int | None) -> None:
@@ -213,7 +165,7 @@ class ExtQueues:
 
         Its files are cut by `cut_behind_ends`.
         """
-        with self._lock:
+        with self.lock:
             self.write_out()
             if address is None:
                 self._end.pop(number, None)
@@ -227,32 +179,21 @@ class ExtQueues:
         After a crash those are units of records that did not survive. Left there, they would come to light
         when the files are loaded, as a Java broker does at every start.
         """
-        with self._lock:
+        with self.lock:
             self.write_out()
-            for files in self._layout.list_queues(QueueKind.EXT, on_problem=_ignore):
+            for files in self.layout.list_queues(QueueKind.EXT, on_problem=_ignore):
                 if files.file_count:
-                    number = self._names.find(files.topic, files.queue_id)
-                    self._cut_files(
-                        f"{self._root}/{files.topic}/{files.queue_id}", self.end(number)
-                    )
-
-    def _cut_files(self, directory: str, end: int) -> None:
-        for base in reversed(list_bases(directory)):
-            path = f"{directory}/{segment_name(base)}"
-            if base >= end:
-                self._files.remove(path, missing_ok=True)
-                self._unsynced.discard(path)
-            elif base + self._file_bytes > end:
-                self._files.truncate_zero(path, end - base)
-                self._unsynced.add(path)
+                    number = self.names.find(files.topic, files.queue_id)
+                    directory = f"{self._root}/{files.topic}/{files.queue_id}"
+                    self.cut_directory(directory, self.end(number))
 
     def delete_before(self, number: int, address: int) -> None:
         """Delete files whose units all lie before this address; never the last file."""
         offset = ext_offset(address)
-        for base in list_bases(self._directory(number))[:-1]:
-            if base + self._file_bytes > offset:
+        for base in self.bases(number)[:-1]:
+            if base + self.file_bytes > offset:
                 break
-            self._files.remove(self._path(number, base), missing_ok=True)
+            self.forget_files([self.path(number, base)])
 
 
 def _scan_end(data: bytes) -> int:

@@ -81,7 +81,7 @@ def load_queue(queues: ConsumeQueues, number: int, files: QueueFiles) -> None:
     if not files.file_count:
         queues.state.set(number, low=0, high=0, end_log=0)
         return
-    file_bytes = queues.layout.cq_file_bytes
+    file_bytes = queues.file_bytes
     first = files.first_base // UNIT_BYTES
     start = max(files.first_base, files.last_base - FILES_BACK * file_bytes) // UNIT_BYTES
     files_end = (files.last_base + file_bytes) // UNIT_BYTES

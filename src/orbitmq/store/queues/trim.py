@@ -4,17 +4,14 @@ A queue's units point ever further into the log, so both ends are found by halvi
 nowhere; the search steps over them.
 """
 
-import os
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from orbitmq.errors import io_error
 from orbitmq.files.disk import Disk
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT_BYTES, UNIT_DTYPE
-from orbitmq.format.segment_name import parse_segment_name
 from orbitmq.store.queues.arrays import UNKNOWN
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.names import SIMPLE
@@ -77,7 +74,7 @@ def delete_before(
 def _dead_files(queues: ConsumeQueues, number: int, log_min: int) -> list[str]:
     dead = []
     for base in _bases_with_pending(queues, number)[:-1]:
-        last_unit = (base + queues.layout.cq_file_bytes) // UNIT_BYTES - 1
+        last_unit = (base + queues.file_bytes) // UNIT_BYTES - 1
         if last_unit >= queues.min_offset(number):
             break
         units = _units(queues.read_file(number, last_unit, UNIT_BYTES))
@@ -93,26 +90,14 @@ def _bases_with_pending(queues: ConsumeQueues, number: int) -> list[int]:
     A queue whose live units are all pending has only dead files, of which one would have to stay. A Java
     broker would look for the min offset there, and only there.
     """
-    bases = list_bases(queues.directory(number))
+    bases = queues.bases(number)
     if not bases:
         return bases
-    files_end = (bases[-1] + queues.layout.cq_file_bytes) // UNIT_BYTES
+    files_end = (bases[-1] + queues.file_bytes) // UNIT_BYTES
     if files_end <= queues.min_offset(number) < queues.next_offset(number):
         queues.write_queue(number)
-        return list_bases(queues.directory(number))
+        return queues.bases(number)
     return bases
-
-
-def list_bases(directory: str) -> list[int]:
-    """Return where each file of a queue starts, in order; nothing if there is no directory."""
-    try:
-        names = os.listdir(directory)  # noqa: PTH208  (half the cost of iterdir)
-    except FileNotFoundError:
-        return []
-    except OSError as cause:
-        raise io_error(directory, "list", cause) from cause
-    bases = [base for name in names if (base := parse_segment_name(name)) is not None]
-    return sorted(bases)
 
 
 def delete_topic(queues: ConsumeQueues, topic: str, disk: Disk) -> None:
@@ -123,7 +108,7 @@ def delete_topic(queues: ConsumeQueues, topic: str, disk: Disk) -> None:
         with queues.lock:
             cut_queue(queues, number, 0)
             queues.state.set(number, low=0, high=0, end_log=0)
-            bases = list_bases(directory)
+            bases = queues.bases(number)
             queues.forget_files(queues.path(number, base) for base in bases)
         if bases:
             disk.remove_directory(directory)
@@ -139,26 +124,11 @@ def cut_queue(queues: ConsumeQueues, number: int, first: int) -> None:
     state.end_log[number] = end_before(queues, number, first)
     state.min_log[number] = UNKNOWN
     if first < written:
-        cut_files(queues, number, first, written)
+        size = queues.file_bytes
+        bases = range(first // queues.file_units * size, written * UNIT_BYTES, size)
+        queues.cut_files(number, first, bases)
         state.written[number] = first
         state.flushed[number] = min(int(state.flushed[number]), first)
-
-
-def cut_files(queues: ConsumeQueues, number: int, first: int, end: int) -> None:
-    """Zero the rest of the file that holds unit `first`, remove the files behind it up to `end`.
-
-    A file of which nothing is left goes too.
-    """
-    path, position = queues.place(number, first)
-    file_index = first // queues.file_units
-    if position:
-        queues.files.truncate_zero(path, position)
-        queues.mark_unsynced([path])
-        file_index += 1
-    later = range(file_index, -(-end // queues.file_units))
-    # The last one first: after a crash in between, the files that are left still follow one another.
-    size = queues.layout.cq_file_bytes
-    queues.forget_files(queues.path(number, index * size) for index in reversed(later))
 
 
 def cut_behind_end(queues: ConsumeQueues, number: int, bases: list[int] | None = None) -> int:
@@ -167,8 +137,8 @@ def cut_behind_end(queues: ConsumeQueues, number: int, bases: list[int] | None =
     `bases` is where each file starts, for who has listed them already.
     """
     end = queues.next_offset(number) * UNIT_BYTES
-    file_bytes = queues.layout.cq_file_bytes
-    bases = list_bases(queues.directory(number)) if bases is None else bases
+    file_bytes = queues.file_bytes
+    bases = queues.bases(number) if bases is None else bases
     bases = [base for base in bases if base + file_bytes > end]
     count = 0
     for base in bases:
@@ -178,8 +148,7 @@ def cut_behind_end(queues: ConsumeQueues, number: int, bases: list[int] | None =
                 count += int(raw.reshape(-1, UNIT_BYTES).any(axis=1).sum())
     if count or any(base >= end for base in bases):
         with queues.lock:
-            files_end = (max(bases) + file_bytes) // UNIT_BYTES
-            cut_files(queues, number, end // UNIT_BYTES, files_end)
+            queues.cut_files(number, end // UNIT_BYTES, bases)
     return count
 
 

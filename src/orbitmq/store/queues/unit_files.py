@@ -1,9 +1,9 @@
-"""The files of all simple queues: where each unit lies, reading, writing and syncing them."""
+"""The files of all queues of one family: where each unit lies, reading, writing, cutting and syncing them."""
 
 import errno
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from orbitmq.files.disk import is_missing
 from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.cq_unit import UNIT_BYTES, UNIT_DTYPE
-from orbitmq.format.segment_name import segment_name
+from orbitmq.format.segment_name import parse_segment_name, segment_name
 from orbitmq.store.queues.names import QueueNames
 from orbitmq.units import MiB
 
@@ -24,15 +24,27 @@ _READ_BYTES: Final = 1 * MiB // UNIT_BYTES * UNIT_BYTES
 
 
 class UnitFiles:
-    """Positioned access to units. Any thread may read; who writes holds the lock."""
+    """Positioned access to units. Any thread may read; who writes holds the lock.
 
-    def __init__(self, layout: StoreLayout, files: FileCache, names: QueueNames) -> None:
+    Ext units have any size: there each byte counts as a unit.
+    """
+
+    def __init__(
+        self,
+        layout: StoreLayout,
+        files: FileCache,
+        names: QueueNames,
+        kind: QueueKind = QueueKind.SIMPLE,
+        unit_bytes: int = UNIT_BYTES,
+    ) -> None:
         self.layout = layout
         self.files = files
         self.names = names
-        self.file_units = layout.cq_file_bytes // UNIT_BYTES
+        self.file_bytes = layout.queue_file_bytes(kind)
+        self.file_units = self.file_bytes // unit_bytes
         self.lock = threading.RLock()  # guards what is written, and what is known of it
-        self._root = str(layout.queue_root(QueueKind.SIMPLE))
+        self._unit_bytes = unit_bytes
+        self._root = str(layout.queue_root(kind))
         self._unsynced: set[str] = set()
 
     def read_file(self, number: int, first: int, length: int) -> bytes:
@@ -47,10 +59,10 @@ class UnitFiles:
                 return b""
             raise
 
-    def place(self, number: int, queue_offset: int) -> tuple[str, int]:
+    def place(self, number: int, unit: int) -> tuple[str, int]:
         """Return the file and the position in it of a unit."""
-        index, inside = divmod(queue_offset, self.file_units)
-        return self.path(number, index * self.layout.cq_file_bytes), inside * UNIT_BYTES
+        index, inside = divmod(unit, self.file_units)
+        return self.path(number, index * self.file_bytes), inside * self._unit_bytes
 
     def directory(self, number: int) -> str:
         # Not Path: this is called for tens of thousands of queues a second, and the topic was
@@ -62,19 +74,23 @@ class UnitFiles:
         """Return the file of a queue that starts at byte `base`."""
         return f"{self.directory(number)}/{segment_name(base)}"
 
+    def bases(self, number: int) -> list[int]:
+        """Return where each file of a queue starts, in order; nothing if there is no directory."""
+        return list_bases(self.directory(number))
+
     def write_units(self, number: int, first: int, data: bytes | bytearray) -> None:
         """Write units to a queue's files, each file's part in one call."""
         view = memoryview(data)
-        file_bytes = self.layout.cq_file_bytes
+        file_bytes = self.file_bytes
         done = 0
         while done < len(view):
-            path, position = self.place(number, first + done // UNIT_BYTES)
+            path, position = self.place(number, first + done // self._unit_bytes)
             part = view[done : done + file_bytes - position]
             self.files.write(path, position, part, file_bytes=file_bytes)
             self._unsynced.add(path)
             done += len(part)
 
-    def sync_files(self) -> None:
+    def sync(self) -> None:
         """Make everything durable that was written."""
         with self.lock:
             paths, self._unsynced = self._unsynced, set()
@@ -85,15 +101,42 @@ class UnitFiles:
                 self._unsynced |= paths
             raise
 
-    def mark_unsynced(self, paths: Iterable[str]) -> None:
-        with self.lock:
-            self._unsynced.update(paths)
+    def cut_files(self, number: int, end: int, bases: Sequence[int] | None = None) -> None:
+        """Zero and remove what a queue's files hold from unit `end` on.
+
+        `bases` is where the files start that are meant, if not all. The last one goes first: after a crash
+        in between, the files that are left still follow one another.
+        """
+        self.cut_directory(self.directory(number), end, bases)
+
+    def cut_directory(self, directory: str, end: int, bases: Sequence[int] | None = None) -> None:
+        """Do the same for a queue that may have no number."""
+        end_byte = end * self._unit_bytes
+        for base in reversed(list_bases(directory) if bases is None else bases):
+            path = f"{directory}/{segment_name(base)}"
+            if base >= end_byte:
+                self.forget_files([path])
+            elif base + self.file_bytes > end_byte:
+                self.files.truncate_zero(path, end_byte - base)
+                self._unsynced.add(path)
 
     def forget_files(self, paths: Iterable[str]) -> None:
         """Remove files and forget that they were to be synced."""
         for path in paths:
             self.files.remove(path, missing_ok=True)
             self._unsynced.discard(path)
+
+
+def list_bases(directory: str) -> list[int]:
+    """Return where each file of a queue starts, in order; nothing if there is no directory."""
+    try:
+        names = os.listdir(directory)  # noqa: PTH208  (half the cost of iterdir)
+    except FileNotFoundError:
+        return []
+    except OSError as cause:
+        raise io_error(directory, "list", cause) from cause
+    bases = [base for name in names if (base := parse_segment_name(name)) is not None]
+    return sorted(bases)
 
 
 def stored_units(path: str, position: int, end: int) -> Iterator[tuple[int, Units]]:

@@ -5,7 +5,8 @@ from orbitmq.files.layout import QueueKind
 from orbitmq.format.segment_name import segment_name
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.queues.consume_queue import ConsumeQueues
-from orbitmq.store.queues.trim import cut_behind_end, list_bases
+from orbitmq.store.queues.trim import cut_behind_end
+from orbitmq.store.queues.unit_files import list_bases
 
 
 def cut_stale_units(dispatcher: Dispatcher) -> int:

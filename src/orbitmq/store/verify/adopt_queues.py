@@ -26,7 +26,8 @@ from orbitmq.store.queues.batch_queue import BatchQueue, BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues, last_address
 from orbitmq.store.queues.load import load_queue
-from orbitmq.store.queues.trim import cut_behind_end, cut_queue, end_before, first_unit, list_bases
+from orbitmq.store.queues.trim import cut_behind_end, cut_queue, end_before, first_unit
+from orbitmq.store.queues.unit_files import list_bases
 from orbitmq.store.verify.stored_units import FilePart, Flags, QueueName, StoredUnits
 
 
