@@ -31,7 +31,7 @@ from orbitmq.store.log.flush import LogFlusher
 from orbitmq.store.log.segment_list import SegmentList
 from orbitmq.store.make_dispatcher import make_dispatcher
 from orbitmq.store.queues.cq_ext import trim_ext
-from orbitmq.store.queues.flush import FlushSchedule, QueueFlusher
+from orbitmq.store.queues.flush import QueueFlusher
 from orbitmq.store.queues.trim import delete_before
 from orbitmq.store.recovery.adopt import RecoverOptions, RecoveryReport, recover_store
 from orbitmq.store.recovery.lost_records import FillStyle
@@ -217,19 +217,14 @@ class Opening:
         log_end: Callable[[], int],
         dispatched_offset: Callable[[], int],
     ) -> QueueFlusher:
-        config = self._config
         flusher = QueueFlusher(
+            self._config,
             dispatcher,
             self._checkpoint,
             self._snapshot,
             self._clock,
             dispatched_offset=dispatched_offset,
             log_end=log_end,
-            schedule=FlushSchedule(
-                interval_ms=config.queue_flush_interval_ms,
-                least_pages=config.queue_flush_least_pages,
-                thorough_ms=config.queue_flush_thorough_ms,
-            ),
         )
         flusher.generation, flusher.own_from = report.generation, report.own_from
         return flusher

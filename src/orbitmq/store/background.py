@@ -13,8 +13,8 @@ from orbitmq.format import kernels as kernel_sets
 from orbitmq.store.assembly import StoreParts
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.flags import Flag
-from orbitmq.store.log.flush import AsyncFlush, CommitRounds, PageSchedule
-from orbitmq.store.service import Service
+from orbitmq.store.log.flush import AsyncFlush, CommitRounds
+from orbitmq.store.service import PageSchedule, Service
 from orbitmq.units import SECOND_MS
 
 _log = logging.getLogger(__name__)
@@ -29,19 +29,9 @@ class Background:
         self._config, self._parts, self._clock = config, parts, clock
         self._running = False
         now_ms = clock.monotonic_ms()
-        self._flush_schedule = PageSchedule(
-            interval_ms=config.flush_interval_ms,
-            least_pages=0 if config.sync_flush else config.flush_least_pages,
-            thorough_ms=config.flush_thorough_ms,
-            now_ms=now_ms,
-        )
+        self._flush_schedule = PageSchedule(now_ms, *_flush_rounds(config))
         self._flush = AsyncFlush(parts.flusher, self._flush_schedule, clock)
-        self._commit_schedule = PageSchedule(
-            interval_ms=config.commit_interval_ms,
-            least_pages=config.commit_least_pages,
-            thorough_ms=config.commit_thorough_ms,
-            now_ms=now_ms,
-        )
+        self._commit_schedule = PageSchedule(now_ms, *_commit_rounds(config))
         self._commit = CommitRounds(parts.flusher, self._commit_schedule, clock)
         self._checkpoint_at_ms = now_ms + CHECKPOINT_INTERVAL_MS
         self._kernel_thread: threading.Thread | None = None
@@ -53,7 +43,7 @@ class Background:
         self._queue_service = self._service(
             "flush-queues", self.flush_queues_if_due, config.queue_flush_interval_ms / 4
         )
-        self._clean_service = self._service("clean", self._clean, 1 * SECOND_MS)
+        self._clean_service = self._service("clean", parts.cleaner.tick, 1 * SECOND_MS)
         self._published_by_flush = parts.log.follows_flush
         self._decide_wakes(config)
 
@@ -68,16 +58,9 @@ class Background:
         """Follow these settings from the next round on."""
         self._config = config
         self._decide_wakes(config)
-        pages = 0 if config.sync_flush else config.flush_least_pages
-        self._flush_schedule.change(config.flush_interval_ms, pages, config.flush_thorough_ms)
-        self._commit_schedule.change(
-            config.commit_interval_ms, config.commit_least_pages, config.commit_thorough_ms
-        )
-        self._parts.queue_flusher.change(
-            config.queue_flush_interval_ms,
-            config.queue_flush_least_pages,
-            config.queue_flush_thorough_ms,
-        )
+        self._flush_schedule.change(*_flush_rounds(config))
+        self._commit_schedule.change(*_commit_rounds(config))
+        self._parts.queue_flusher.use(config)
         for service, interval_ms in (
             (self._flush_service, config.flush_interval_ms),
             (self._commit_service, config.commit_interval_ms),
@@ -86,7 +69,7 @@ class Background:
             service.interval_ms = interval_ms
             service.wake()  # it may be in the middle of a long old one
 
-    def _service(self, name: str, act: Callable[[], None], interval_ms: float) -> Service:
+    def _service(self, name: str, act: Callable[[], object], interval_ms: float) -> Service:
         return Service(name, act, interval_ms=interval_ms, clock=self._clock, on_bug=self._on_bug)
 
     def _services(self) -> list[Service]:
@@ -233,5 +216,12 @@ class Background:
         if flags.failure is None:
             flags.clear(Flag.QUEUE_ERROR)
 
-    def _clean(self) -> None:
-        self._parts.cleaner.tick()
+
+def _flush_rounds(config: StoreConfig) -> tuple[int, int, int]:
+    """Return interval, least pages and thorough interval of the log's flush."""
+    pages = 0 if config.sync_flush else config.flush_least_pages
+    return config.flush_interval_ms, pages, config.flush_thorough_ms
+
+
+def _commit_rounds(config: StoreConfig) -> tuple[int, int, int]:
+    return config.commit_interval_ms, config.commit_least_pages, config.commit_thorough_ms

@@ -1,4 +1,7 @@
-"""A background thread that does one thing again and again: when it is time, or when it is woken."""
+"""A background thread that does one thing again and again: when it is time, or when it is woken.
+
+And when a round of flush is due, whether a thread asks or a `tick`.
+"""
 
 import logging
 import threading
@@ -20,7 +23,7 @@ class Service:
     def __init__(
         self,
         name: str,
-        act: Callable[[], None],
+        act: Callable[[], object],
         *,
         interval_ms: float,
         clock: Clock,
@@ -61,3 +64,36 @@ class Service:
                 _log.exception("%s: stopped", self.name)
                 self._on_bug(self.name, error)
                 return
+
+
+class PageSchedule:
+    """Decides when the next round is due and how thorough it is. Pure; times are monotonic."""
+
+    def __init__(
+        self, now_ms: float, interval_ms: float, least_pages: int, thorough_ms: float
+    ) -> None:
+        self.change(interval_ms, least_pages, thorough_ms)
+        self._round_at_ms = self._thorough_at_ms = now_ms
+
+    def change(self, interval_ms: float, least_pages: int, thorough_ms: float) -> None:
+        """Decide by these from the next round on."""
+        self._interval_ms, self._thorough_ms = interval_ms, thorough_ms
+        self._least_pages = least_pages
+
+    def due(self, now_ms: float) -> int | None:
+        """Return the least number of dirty pages for a round now (0: everything), None if it is too early."""
+        if now_ms < self._round_at_ms + self._interval_ms:
+            return None
+        self._round_at_ms = now_ms
+        return self.pages(now_ms)
+
+    def pages(self, now_ms: float) -> int:
+        """Return the least number of dirty pages for a round that takes place now in any case."""
+        if now_ms - self._thorough_at_ms >= self._thorough_ms:
+            self._thorough_at_ms = now_ms
+            return 0
+        return self._least_pages
+
+    def moved(self, now_ms: float) -> None:
+        """Count the thorough interval from here: something was written (commit thread)."""
+        self._thorough_at_ms = now_ms

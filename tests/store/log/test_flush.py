@@ -8,7 +8,8 @@ import pytest
 from orbitmq.errors import StoreFailedError, StoreIOError
 from orbitmq.files.disk import Disk
 from orbitmq.message import AppendStatus
-from orbitmq.store.log.flush import AsyncFlush, CommitRounds, GroupCommit, PageSchedule
+from orbitmq.store.log.flush import AsyncFlush, CommitRounds, GroupCommit
+from orbitmq.store.service import PageSchedule
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.testing.fake_disk import FaultyDisk, ForwardingDisk

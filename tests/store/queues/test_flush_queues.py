@@ -11,9 +11,11 @@ from orbitmq.files.disk import Disk
 from orbitmq.format.checkpoint import Extension
 from orbitmq.format.checkpoint import decode as decode_checkpoint
 from orbitmq.store.checkpoint import CheckpointFile
+from orbitmq.store.config import StoreConfig
 from orbitmq.store.index.load import load_index_states
-from orbitmq.store.queues.flush import FlushSchedule, QueueFlusher
+from orbitmq.store.queues.flush import QueueFlusher
 from orbitmq.store.queues.load import check_states, load_states
+from orbitmq.store.service import PageSchedule
 from orbitmq.store.snapshot import SnapshotFile
 from orbitmq.testing.builders import make_request
 from orbitmq.testing.fake_clock import FakeClock
@@ -45,6 +47,7 @@ def _store(
     checkpoint = CheckpointFile(layout.checkpoint, disk)
     snapshot = SnapshotFile(layout.snapshot, disk)
     flusher = QueueFlusher(
+        StoreConfig(root=root),
         world.dispatcher,
         checkpoint,
         snapshot,
@@ -62,8 +65,14 @@ def _log(count: int, **request: object) -> LogBuilder:
 
 
 @pytest.mark.feature("F32")
-def test_rounds_come_every_second_and_a_thorough_one_every_minute() -> None:
-    schedule = FlushSchedule()
+def test_rounds_come_every_second_and_a_thorough_one_every_minute(tmp_path: Path) -> None:
+    config = StoreConfig(root=tmp_path)
+    schedule = PageSchedule(
+        0,
+        config.queue_flush_interval_ms,
+        config.queue_flush_least_pages,
+        config.queue_flush_thorough_ms,
+    )
 
     rounds = [(now, schedule.due(now)) for now in range(0, 130_000, 500)]
 

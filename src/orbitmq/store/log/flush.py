@@ -19,41 +19,8 @@ from orbitmq.message import AppendStatus
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.listeners import tell
 from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.service import PageSchedule
 from orbitmq.store.statistics import Counters
-
-
-class PageSchedule:
-    """Decides when the next round is due and how thorough it is. Pure; times are monotonic."""
-
-    def __init__(
-        self, *, interval_ms: float, least_pages: int, thorough_ms: float, now_ms: float
-    ) -> None:
-        self.change(interval_ms, least_pages, thorough_ms)
-        self._next_ms = now_ms + interval_ms
-        self._thorough_at_ms = now_ms
-
-    def change(self, interval_ms: float, least_pages: int, thorough_ms: float) -> None:
-        """Decide by these from the next round on."""
-        self._interval_ms, self._thorough_ms = interval_ms, thorough_ms
-        self._least_pages = least_pages
-
-    def due(self, now_ms: float) -> int | None:
-        """Return the least number of dirty pages for a round now (0: everything), None if it is too early."""
-        if now_ms < self._next_ms:
-            return None
-        self._next_ms = now_ms + self._interval_ms
-        return self.pages(now_ms)
-
-    def pages(self, now_ms: float) -> int:
-        """Return the least number of dirty pages for a round that takes place now in any case."""
-        if now_ms - self._thorough_at_ms >= self._thorough_ms:
-            self._thorough_at_ms = now_ms
-            return 0
-        return self._least_pages
-
-    def moved(self, now_ms: float) -> None:
-        """Count the thorough interval from here: something was written (commit thread)."""
-        self._thorough_at_ms = now_ms
 
 
 class LogFlusher:
@@ -150,37 +117,27 @@ class AsyncFlush:
         self._flusher, self._schedule, self._clock = flusher, schedule, clock
 
     def tick(self) -> None:
-        """Flush if it is time."""
-        pages = self._schedule.due(self._clock.monotonic_ms())
-        if pages is not None and self._flusher.failure is None:
-            self._flusher.flush(pages)
-
-    def run(self) -> None:
-        """Flush now: the caller has waited for the interval, or was woken."""
-        if self._flusher.failure is None:
-            self._flusher.flush(self._schedule.pages(self._clock.monotonic_ms()))
-
-
-class CommitRounds:
-    """The rounds of the commit thread of a transient pool. `tick` belongs to one thread."""
-
-    def __init__(self, flusher: LogFlusher, schedule: PageSchedule, clock: Clock) -> None:
-        self._flusher, self._schedule, self._clock = flusher, schedule, clock
-
-    def tick(self) -> None:
-        """Commit if it is time."""
+        """Do a round if it is time."""
         now_ms = self._clock.monotonic_ms()
         pages = self._schedule.due(now_ms)
-        if pages is not None:
-            self._commit(pages, now_ms)
+        if pages is not None and self._flusher.failure is None:
+            self._round(pages, now_ms)
 
     def run(self) -> None:
-        """Commit now: the caller has waited for the interval, or was woken."""
+        """Do a round now: the caller has waited for the interval, or was woken."""
         now_ms = self._clock.monotonic_ms()
-        self._commit(self._schedule.pages(now_ms), now_ms)
+        if self._flusher.failure is None:
+            self._round(self._schedule.pages(now_ms), now_ms)
 
-    def _commit(self, pages: int, now_ms: float) -> None:
-        if self._flusher.failure is None and self._flusher.commit(pages):
+    def _round(self, pages: int, _now_ms: float) -> None:
+        self._flusher.flush(pages)
+
+
+class CommitRounds(AsyncFlush):
+    """The rounds of the commit thread of a transient pool."""
+
+    def _round(self, pages: int, now_ms: float) -> None:
+        if self._flusher.commit(pages):
             self._schedule.moved(now_ms)
 
 

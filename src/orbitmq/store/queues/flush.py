@@ -9,15 +9,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreError, StoreFailedError, StoreIOError
 from orbitmq.format.checkpoint import Extension
 from orbitmq.store.checkpoint import CheckpointFile
+from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher
+from orbitmq.store.service import PageSchedule
 from orbitmq.store.snapshot import SnapshotFile, StoreCapture, capture, encode_capture
-from orbitmq.units import MINUTE_MS, SECOND_MS
 
 log = logging.getLogger(__name__)
 
@@ -25,32 +25,12 @@ CLOSE_TRIES = 3
 THOROUGH = 0  # least pages of a thorough round
 
 
-@dataclass(slots=True)
-class FlushSchedule:
-    """When which kind of round is due; knows no files."""
-
-    interval_ms: int = 1 * SECOND_MS  # flushIntervalConsumeQueue
-    least_pages: int = 2  # flushConsumeQueueLeastPages
-    thorough_ms: int = 1 * MINUTE_MS  # flushConsumeQueueThoroughInterval
-    last_round_ms: float = 0
-    last_thorough_ms: float = 0
-
-    def due(self, now_ms: float) -> int | None:
-        """Return the least pages of the round that is due now (0: thorough), None if none is."""
-        if now_ms < self.last_round_ms + self.interval_ms:
-            return None
-        self.last_round_ms = now_ms
-        if now_ms < self.last_thorough_ms + self.thorough_ms:
-            return self.least_pages
-        self.last_thorough_ms = now_ms
-        return THOROUGH
-
-
 class QueueFlusher:
     """Flushes queues and index of one store. Any thread may call it; rounds do not overlap."""
 
     def __init__(
         self,
+        config: StoreConfig,
         dispatcher: Dispatcher,
         checkpoint: CheckpointFile,
         snapshot: SnapshotFile,
@@ -58,7 +38,6 @@ class QueueFlusher:
         *,
         dispatched_offset: Callable[[], int],
         log_end: Callable[[], int],
-        schedule: FlushSchedule | None = None,
     ) -> None:
         self.generation = 0  # of the last snapshot; recovery sets what it found
         self.own_from = 0  # all records from this log offset on are ours; recovery sets it too
@@ -68,16 +47,13 @@ class QueueFlusher:
         self._clock = clock
         self._dispatched_offset = dispatched_offset
         self._log_end = log_end
-        self._schedule = schedule if schedule is not None else FlushSchedule()
-        self._schedule.last_round_ms = self._schedule.last_thorough_ms = clock.monotonic_ms()
+        self._schedule = PageSchedule(clock.monotonic_ms(), *_rounds(config))
         self._lock = threading.Lock()  # one round at a time
         self._sync_failure: StoreFailedError | None = None
 
-    def change(self, interval_ms: int, least_pages: int, thorough_ms: int) -> None:
-        """Decide by these from the next round on."""
-        schedule = self._schedule
-        schedule.interval_ms, schedule.least_pages = interval_ms, least_pages
-        schedule.thorough_ms = thorough_ms
+    def use(self, config: StoreConfig) -> None:
+        """Follow these settings from the next round on."""
+        self._schedule.change(*_rounds(config))
 
     def tick(self) -> bool:
         """Do what is due by the clock; return whether anything was."""
@@ -168,3 +144,12 @@ class QueueFlusher:
         if not self._dispatcher.index.enabled:
             return captured.dispatched_ms
         return min(captured.dispatched_ms, self._dispatcher.index.full_ms)
+
+
+def _rounds(config: StoreConfig) -> tuple[int, int, int]:
+    """Return interval, least pages and thorough interval of the rounds."""
+    return (
+        config.queue_flush_interval_ms,
+        config.queue_flush_least_pages,
+        config.queue_flush_thorough_ms,
+    )
