@@ -6,7 +6,7 @@ with MessageStore.open(StoreConfig(root=Path("store"))) as store:
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import StoreError
@@ -23,12 +23,14 @@ from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.flush import GroupCommit
-from orbitmq.store.log.record_run import RecordRun
 from orbitmq.store.opening import open_parts
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.statistics import StoreStatistics, snapshot
 from orbitmq.store.store_reads import StoreReads
 from orbitmq.units import SECOND_MS
+
+if TYPE_CHECKING:
+    from orbitmq.wire.fast import SendRun
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +188,7 @@ class MessageStore(StoreReads):
         (self._appended if flush else self._grown)()
         return results
 
-    def append_sends_nowait(self, run: RecordRun, born_host: Host, *, flush: bool = True) -> bool:
+    def append_sends_nowait(self, run: "SendRun", born_host: Host, *, flush: bool = True) -> bool:
         """Append the messages of a run of sends, and like `append_nowait` do not wait for the disk.
 
         False: nothing was done, and the messages have to be appended one by one.

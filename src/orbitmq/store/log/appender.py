@@ -12,7 +12,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,9 +27,11 @@ from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.append_encode import ClientBatch, SingleRecord
 from orbitmq.store.log.append_rules import AppendRules, Prepared, illegal, refuse
 from orbitmq.store.log.queue_offsets import QueueOffsets, Route
-from orbitmq.store.log.record_run import RecordRun
 from orbitmq.store.log.write_head import WriteHead
 from orbitmq.store.statistics import Counters
+
+if TYPE_CHECKING:
+    from orbitmq.wire.fast import SendRun
 
 _PUT_OK: Final = AppendStatus.PUT_OK
 _new: Final = tuple.__new__  # a NamedTuple's own constructor takes twice as long
@@ -257,7 +259,7 @@ class Appender:
 
     # The sends of one read
 
-    def append_sends(self, run: RecordRun, born_host: Host) -> bool:
+    def append_sends(self, run: "SendRun", born_host: Host) -> bool:
         """Append the messages of all sends of a run.
 
         False if one of them needs more than a look, or a new segment: nothing was done then, and
@@ -279,7 +281,7 @@ class Appender:
         self._counters.append_time.add((time.perf_counter_ns() - started) // run.count)
         return True
 
-    def _write_sends(self, run: RecordRun, hosts: bytes, store_ms: int) -> bool:
+    def _write_sends(self, run: "SendRun", hosts: bytes, store_ms: int) -> bool:
         head = self._head
         size, log_offset = run.record_bytes, head.base + head.position
         if head.position + size > head.limit:
