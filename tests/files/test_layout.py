@@ -77,7 +77,7 @@ def test_every_file_of_a_real_store_lies_where_the_layout_says(name: str, tmp_pa
     for kind in QueueKind:
         for queue in layout.list_queues(kind):
             directory = layout.queue_directory(kind, queue.topic, queue.queue_id)
-            segments = layout.list_segments(directory)
+            segments = list_segments(directory, layout.queue_file_bytes(kind))
             assert len(segments) == queue.file_count
             bases = [segment.base_offset for segment in segments]
             assert (bases[0], bases[-1]) == (queue.first_base, queue.last_base)
@@ -217,7 +217,7 @@ def test_segments_of_several_disks_are_one_log(tmp_path: Path) -> None:
 
     assert [segment.base_offset for segment in found] == [0, 100, 200, 300]
     assert {segment.path.parent for segment in found} == set(disks)
-    assert len(layout.list_segments(disks[0])) == 2
+    assert len(list_segments(disks[0])) == 2
     assert guess_layout(tmp_path, conf).commit_log_directories == disks
     assert guess_layout(tmp_path, conf).segment_bytes == 100
 
@@ -290,8 +290,6 @@ def test_a_missing_directory_has_no_segments_and_a_file_in_its_place_is_wrong(
     assert list_segments(tmp_path / "none") == []
     with pytest.raises(StoreError, match="Not a directory"):
         layout.list_segments()
-    with pytest.raises(WrongFileError, match="no directory of segments"):
-        layout.list_segments(tmp_path / "somewhere")
 
 
 def test_queues_are_listed_by_topic_and_number_and_strays_are_passed_over(tmp_path: Path) -> None:

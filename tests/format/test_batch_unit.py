@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from golden_bytes import files
 from golden_stores import rows
 from orbitmq.errors import FormatError
-from orbitmq.format.batch_unit import FILE_BYTES, BatchUnit, decode_unit, decode_units
+from orbitmq.format.batch_unit import BatchUnit, decode_unit, decode_units
 
 int16 = st.integers(-(2**15), 2**15 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -21,10 +21,6 @@ def test_round_trip(all_units):
 
     assert decode_units(raw) == all_units
     assert [decode_unit(raw, 46 * n) for n in range(len(all_units))] == all_units
-
-
-def test_file_size():
-    assert FILE_BYTES == 13_800_000
 
 
 @pytest.mark.parametrize(

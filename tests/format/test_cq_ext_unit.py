@@ -12,7 +12,6 @@ from orbitmq.format.cq_ext_unit import (
     ADDRESS_MAX,
     BITMAP_BYTES_MAX,
     END_MARK,
-    FILE_BYTES,
     ExtUnit,
     decode_ext_unit,
     ext_address,
@@ -62,7 +61,6 @@ def test_largest_bitmap():
 
 
 def test_addresses_lie_below_every_hash():
-    assert FILE_BYTES == 50_331_648
     assert ext_address(0) == -(2**63)
     assert ext_address(9223372034707292159) == ADDRESS_MAX == -2147483649
     assert is_ext_address(ADDRESS_MAX)

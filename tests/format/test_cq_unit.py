@@ -8,7 +8,6 @@ from golden_bytes import files
 from golden_stores import rows
 from orbitmq.errors import FormatError
 from orbitmq.format.cq_unit import (
-    FILE_BYTES,
     PADDING,
     UNIT_BYTES,
     CqUnit,
@@ -77,8 +76,7 @@ def test_values_that_do_not_fit():
         CqUnit(0, 2**31, 0).encode()
 
 
-def test_file_sizes():
-    assert FILE_BYTES == 6_000_000
+def test_file_sizes_are_whole_units():
     assert [rounded_file_bytes(n) for n in (1, 20, 21, 2000)] == [20, 20, 40, 2000]
 
 

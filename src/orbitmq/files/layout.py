@@ -42,7 +42,6 @@ EXT_FILE_BYTES: Final = 48 * MiB
 BATCH_CQ_FILE_BYTES: Final = 300_000 * 46
 INDEX_SLOTS: Final = 5_000_000
 INDEX_ITEMS: Final = 20_000_000
-CHECKPOINT_BYTES: Final = 4096
 
 
 class QueueKind(StrEnum):
@@ -164,21 +163,9 @@ class StoreLayout:
             case QueueKind.BATCH:
                 return self.batch_cq_file_bytes
 
-    def list_segments(
-        self, directory: Path | None = None, *, on_problem: OnProblem = raise_problem
-    ) -> list[SegmentFile]:
-        """Return the checked segments of a queue's directory; None: of the commit log, all disks."""
-        if directory is None or directory in self.commit_log_directories:
-            directories = self.commit_log_directories if directory is None else (directory,)
-            # One disk of several holds every n-th file only, so there is no chain to check.
-            whole = directories == self.commit_log_directories
-            file_bytes = self.segment_bytes if whole else None
-            return list_segments(directories, file_bytes, on_problem=on_problem)
-        for kind in QueueKind:
-            if self.queue_root(kind) in directory.parents:
-                file_bytes = self.queue_file_bytes(kind)
-                return list_segments(directory, file_bytes, on_problem=on_problem)
-        raise WrongFileError(directory, "is no directory of segments", CHECK_STEP)
+    def list_segments(self) -> list[SegmentFile]:
+        """Return the checked segments of the commit log, of all disks."""
+        return list_segments(self.commit_log_directories, self.segment_bytes)
 
     def list_queues(
         self, kind: QueueKind, *, on_problem: OnProblem = raise_problem

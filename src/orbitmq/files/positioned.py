@@ -87,14 +87,6 @@ class FileCache:
             file.dirty = True
             self._release(key, file)
 
-    def length(self, path: FilePath) -> int:
-        key = str(path)
-        file = self._acquire(key, None)
-        try:
-            return self._disk.length(key, file.fd)
-        finally:
-            self._release(key, file)
-
     def sync(self, paths: Iterable[FilePath]) -> None:
         """Make what was written to these files durable, and the names of files created since."""
         keys = {str(path) for path in paths}

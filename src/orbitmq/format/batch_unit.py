@@ -40,8 +40,6 @@ UNIT_DTYPE: Final = np.dtype(
 )
 assert UNIT_DTYPE.itemsize == UNIT_BYTES
 
-UNITS_PER_FILE: Final = 300_000
-FILE_BYTES: Final = UNITS_PER_FILE * UNIT_BYTES  # mapperFileSizeBatchConsumeQueue
 NOT_COMPACTED: Final = -1
 MESSAGE_COUNT_MAX: Final = 32767
 

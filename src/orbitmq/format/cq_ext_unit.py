@@ -17,13 +17,11 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from orbitmq.errors import FormatError
-from orbitmq.units import MiB
 
 HEAD: Final = struct.Struct(">hqqh")
 HEAD_BYTES: Final = 20
 assert HEAD.size == HEAD_BYTES  # RocketMQ's MIN_EXT_UNIT_SIZE
 
-FILE_BYTES: Final = 48 * MiB  # mappedFileSizeConsumeQueueExt
 UNIT_BYTES_MAX: Final = 32767
 BITMAP_BYTES_MAX: Final = UNIT_BYTES_MAX - HEAD_BYTES
 END_MARK: Final = b"\xff\xff"

@@ -27,9 +27,6 @@ assert UNIT.size == UNIT_BYTES  # RocketMQ's CQ_STORE_UNIT_SIZE: files would not
 UNIT_DTYPE: Final = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tag_hash", ">i8")])
 assert UNIT_DTYPE.itemsize == UNIT_BYTES
 
-UNITS_PER_FILE: Final = 300_000
-FILE_BYTES: Final = UNITS_PER_FILE * UNIT_BYTES  # mappedFileSizeConsumeQueue
-
 PADDING_SIZE: Final = 0x7FFFFFFF
 PADDING: Final = UNIT.pack(0, PADDING_SIZE, 0)
 

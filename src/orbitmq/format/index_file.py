@@ -51,8 +51,6 @@ ENTRY_DTYPE: Final = np.dtype(
 )
 assert ENTRY_DTYPE.itemsize == ENTRY_BYTES
 
-SLOTS_DEFAULT: Final = 5_000_000  # maxHashSlotNum
-ITEMS_DEFAULT: Final = 20_000_000  # maxIndexNum; one less fits
 FIRST_ITEM: Final = 1
 SECONDS_MAX: Final = 2**31 - 1
 KEY_SEPARATOR: Final = "#"
@@ -115,11 +113,6 @@ def decode_entry(buffer: Any, position: int = 0) -> IndexEntry:
     if not 0 <= position <= len(buffer) - ENTRY_BYTES:
         raise FormatError(f"no room for an index entry in {len(buffer)} bytes", position)
     return IndexEntry._make(ENTRY.unpack_from(buffer, position))
-
-
-def file_bytes(slots: int = SLOTS_DEFAULT, items: int = ITEMS_DEFAULT) -> int:
-    """Return the length of an index file with so many slots and items."""
-    return HEADER_BYTES + SLOT_BYTES * slots + ENTRY_BYTES * items
 
 
 def slot_position(key_hash: int, slots: int) -> int:
