@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from orbitmq.format.columns import ScanOptions
@@ -66,30 +67,22 @@ def replay(
     no valid record, at the latest.
     """
     threads = worker_count(kernels, workers)
-    reader = _Reader(log, end, kernels, options, threads, progress, prepare)
+    last = log.max_offset if end is None else min(end, log.max_offset)
+    reader = _Reader(log, last, kernels, options, threads, progress, prepare)
     return reader.run(start, state if state is not None else ReadState(start))
 
 
+@dataclass(slots=True)
 class _Reader:
     """One replay. Not thread-safe; its workers only call kernels."""
 
-    def __init__(
-        self,
-        log: LogView,
-        end: int | None,
-        kernels: Kernels,
-        options: ScanOptions,
-        workers: int,
-        progress: Progress | None,
-        prepare: Prepare | None,
-    ) -> None:
-        self._log = log
-        self._end = log.max_offset if end is None else min(end, log.max_offset)
-        self._kernels = kernels
-        self._options = options
-        self._workers = workers
-        self._progress = progress
-        self._prepare = prepare
+    _log: LogView
+    _end: int
+    _kernels: Kernels
+    _options: ScanOptions
+    _workers: int
+    _progress: Progress | None
+    _prepare: Prepare | None
 
     def run(self, start: int, state: ReadState) -> Iterator[Chunk]:
         state.at, state.stop = start, LogStop.END

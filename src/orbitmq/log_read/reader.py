@@ -140,26 +140,17 @@ def chunks(
     return _Range(segment, end, limit, kernels, options, bad, state).run()
 
 
+@dataclass(slots=True)
 class _Range:
     """Reads one range. Not thread-safe."""
 
-    def __init__(
-        self,
-        segment: Segment,
-        end: int,
-        limit: int,
-        kernels: Kernels,
-        options: ScanOptions,
-        bad: Skip | None,
-        state: ReadState,
-    ) -> None:
-        self._segment = segment
-        self._end = end
-        self._limit = limit
-        self._kernels = kernels
-        self._options = options
-        self._bad = bad
-        self._state = state
+    _segment: Segment
+    _end: int
+    _limit: int
+    _kernels: Kernels
+    _options: ScanOptions
+    _bad: Skip | None
+    _state: ReadState
 
     def run(self) -> Iterator[Chunk]:
         state = self._state

@@ -1,6 +1,5 @@
 """Write the messages of a client batch as records: the reference for `compiled.encode`."""
 
-import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -8,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orbitmq.errors import FormatError
-from orbitmq.format.client_batch import HEAD, HEAD_BYTES
+from orbitmq.format.client_batch import iter_client_batch
 from orbitmq.format.columns import APPEND, Bytes, Ints
 from orbitmq.format.crc import masked_crc32
 from orbitmq.format.plain.scan import int64
@@ -17,7 +16,6 @@ from orbitmq.format.property_crc import CRC_TAIL_BYTES, crc_tail
 from orbitmq.format.record import FIXED_BY_HOSTS, MAGIC_V1, MAGIC_V2, record_parts, record_size
 from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, AppendRequest
 
-_INT16: Final = struct.Struct(">h")
 RECORD_BYTES_MAX: Final = 2**31 - 1
 
 
@@ -80,33 +78,13 @@ def one_row(common: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
 def _messages(
     shared: np.void, topic: bytes, batch: memoryview, extra: bytes, property_crc: bool
 ) -> Iterator[_Message]:
-    at = 0
-    while at < len(batch):
-        flag, body, own, at = _read_batch_message(batch, at)
+    # Sizes, magics and CRCs of the messages are not looked at, as the Java broker does not.
+    for body, own, flag in iter_client_batch(batch):
         properties = join_properties(own, extra)
         if property_crc and properties and not properties.endswith(b"\x02"):
             properties += b"\x02"
         size = _record_size(shared, body, topic, properties, property_crc)
         yield _Message(flag, body, properties, size)
-
-
-def _read_batch_message(batch: memoryview, at: int) -> tuple[int, bytes, bytes, int]:
-    """Return flag, body, own properties and the end of the batch message at this position.
-
-    Its size, magic and CRC fields are not looked at, as the Java broker does not.
-    """
-    body_at = at + HEAD_BYTES
-    if body_at > len(batch):
-        raise FormatError("the batch ends inside a message's header", at)
-    *_, flag, body_length = HEAD.unpack_from(batch, at)
-    properties_at = body_at + body_length + 2
-    if body_length < 0 or properties_at > len(batch):
-        raise FormatError(f"the batch cannot hold a body of {body_length} bytes", at)
-    (properties_length,) = _INT16.unpack_from(batch, properties_at - 2)
-    end = properties_at + properties_length
-    if properties_length < 0 or end > len(batch):
-        raise FormatError(f"the batch cannot hold {properties_length} bytes of properties", at)
-    return flag, bytes(batch[body_at : properties_at - 2]), bytes(batch[properties_at:end]), end
 
 
 def _record_size(

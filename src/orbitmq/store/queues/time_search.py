@@ -6,6 +6,7 @@ odd ones included; a queue offset below the min or above the next offset is move
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT
 from orbitmq.message import Boundary
@@ -28,17 +29,15 @@ def offset_by_time(
     return min(max(found, low), high)
 
 
+@dataclass(slots=True)
 class _Search:
     """One search in one queue, over units [low, high)."""
 
-    def __init__(
-        self, queues: ConsumeQueues, log: LogReader, number: int, low: int, high: int
-    ) -> None:
-        self._queues = queues
-        self._log = log
-        self._number = number
-        self._low = low
-        self._high = high
+    _queues: ConsumeQueues
+    _log: LogReader
+    _number: int
+    _low: int
+    _high: int
 
     def run(self, time_ms: int, boundary: Boundary) -> int:
         chosen = self._choose_file(time_ms, boundary)
