@@ -41,7 +41,7 @@ def replace_file(
     """
     new = path.with_name(path.name + ".tmp")
     make_durable_directory(disk, path.parent)
-    _write_durably(disk, new, data)
+    write_durably(disk, new, data)
     if keep_bak and worth_keeping(path):
         disk.rename(path, bak_path(path))
         # On disk before the next step: else both names could lead to the same lost file.
@@ -59,7 +59,8 @@ def make_durable_directory(disk: Disk, directory: Path) -> None:
         disk.sync_directory(path.parent)
 
 
-def _write_durably(disk: Disk, path: Path, data: bytes) -> None:
+def write_durably(disk: Disk, path: Path, data: bytes) -> None:
+    """Write a file in place and sync it; its name is durable with its directory."""
     fd = disk.open(path, create=True)
     try:
         disk.truncate(path, fd, 0)

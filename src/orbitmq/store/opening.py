@@ -2,11 +2,9 @@
 
 import os
 
-from orbitmq.files.disk import Disk
-from orbitmq.files.layout import StoreLayout
 from orbitmq.files.lock import StoreLock
 from orbitmq.files.positioned import FileCache
-from orbitmq.files.replace import make_durable_directory
+from orbitmq.files.replace import make_durable_directory, write_durably
 from orbitmq.store.assembly import Dependencies, Opening, StoreParts, closed_on_error
 from orbitmq.store.spark_dispatch.handover import Handover
 from orbitmq.store.spark_dispatch.opening import FollowedOpening
@@ -23,7 +21,9 @@ def open_parts(deps: Dependencies) -> StoreParts:
             parts = FollowedOpening(deps, lock, handover).run()
         else:
             parts = _open_live(deps, lock, handover)
-        _write_abort(layout, disk)
+        # The mark of a running store, durable before anything else is written.
+        write_durably(disk, layout.abort, str(os.getpid()).encode())
+        disk.sync_directory(layout.root)
     except BaseException:
         lock.release()
         raise
@@ -40,15 +40,3 @@ def _open_live(deps: Dependencies, lock: StoreLock, handover: Handover) -> Store
             parts = opening.run()
             handover.withdraw()
         return parts
-
-
-def _write_abort(layout: StoreLayout, disk: Disk) -> None:
-    """Leave the mark of a running store, durable before anything else is written."""
-    fd = disk.open(layout.abort, create=True)
-    try:
-        disk.truncate(layout.abort, fd, 0)
-        disk.write_at(layout.abort, fd, 0, str(os.getpid()).encode())
-        disk.sync_data(layout.abort, fd)
-    finally:
-        disk.close(layout.abort, fd)
-    disk.sync_directory(layout.root)

@@ -85,67 +85,40 @@ def _fast_i32(buffer, at):
     return np.int64(_i32(buffer, at))
 
 
-@helper
-def _checked_big(buffer, at, count):
-    value = np.int64(np.int8(buffer[at]))  # the first byte carries the sign
-    for index in range(1, count):
-        value = (value << 8) | np.int64(buffer[at + index])
-    return value
+def _checked_loader(count: int) -> Any:
+    """Return what loads so many bytes as a signed number, byte by byte."""
+
+    @helper
+    def load(buffer, at):
+        value = np.int64(np.int8(buffer[at]))  # the first byte carries the sign
+        for index in range(1, count):
+            value = (value << 8) | np.int64(buffer[at + index])
+        return value
+
+    return load
 
 
-@helper
-def _checked_i16(buffer, at):
-    return _checked_big(buffer, at, 2)
+def _checked_little_loader(count: int, kind: Any) -> Any:
+    """Return what loads so many bytes as an unsigned number of this kind, the last byte first."""
+
+    @helper
+    def load(buffer, at):
+        value = np.uint64(0)
+        for index in range(count - 1, -1, -1):
+            value = (value << np.uint64(8)) | np.uint64(buffer[at + index])
+        return kind(value)
+
+    return load
 
 
-@helper
-def _checked_i32(buffer, at):
-    return _checked_big(buffer, at, 4)
+def _checked_storer(count: int) -> Any:
+    @helper
+    def store(buffer, at, value):
+        for index in range(count - 1, -1, -1):
+            buffer[at + index] = np.uint8(value & 0xFF)
+            value >>= 8
 
-
-@helper
-def _checked_i64(buffer, at):
-    return _checked_big(buffer, at, 8)
-
-
-@helper
-def _checked_little(buffer, at, count):
-    value = np.uint64(0)
-    for index in range(count - 1, -1, -1):
-        value = (value << np.uint64(8)) | np.uint64(buffer[at + index])
-    return value
-
-
-@helper
-def _checked_u32(buffer, at):
-    return np.uint32(_checked_little(buffer, at, 4))
-
-
-@helper
-def _checked_u64(buffer, at):
-    return _checked_little(buffer, at, 8)
-
-
-@helper
-def _checked_store(buffer, at, value, count):
-    for index in range(count - 1, -1, -1):
-        buffer[at + index] = np.uint8(value & 0xFF)
-        value >>= 8
-
-
-@helper
-def _checked_store_i16(buffer, at, value):
-    _checked_store(buffer, at, value, 2)
-
-
-@helper
-def _checked_store_i32(buffer, at, value):
-    _checked_store(buffer, at, value, 4)
-
-
-@helper
-def _checked_store_i64(buffer, at, value):
-    _checked_store(buffer, at, value, 8)
+    return store
 
 
 @helper
@@ -160,14 +133,14 @@ def _choose(fast: Any, checked: Any) -> Any:
 
 Load = Callable[[Any, int], Any]
 
-load_i16: Load = _choose(_fast_i16, _checked_i16)
-load_i32: Load = _choose(_fast_i32, _checked_i32)
-load_i64: Load = _choose(_i64, _checked_i64)
-load_little_u32: Load = _choose(_u32, _checked_u32)
-load_little_u64: Load = _choose(_u64, _checked_u64)
-store_i16 = _choose(_store_i16, _checked_store_i16)
-store_i32 = _choose(_store_i32, _checked_store_i32)
-store_i64 = _choose(_store_i64, _checked_store_i64)
+load_i16: Load = _choose(_fast_i16, _checked_loader(2))
+load_i32: Load = _choose(_fast_i32, _checked_loader(4))
+load_i64: Load = _choose(_i64, _checked_loader(8))
+load_little_u32: Load = _choose(_u32, _checked_little_loader(4, np.uint32))
+load_little_u64: Load = _choose(_u64, _checked_little_loader(8, np.uint64))
+store_i16 = _choose(_store_i16, _checked_storer(2))
+store_i32 = _choose(_store_i32, _checked_storer(4))
+store_i64 = _choose(_store_i64, _checked_storer(8))
 copy = _choose(_copy, _checked_copy)
 
 
