@@ -10,10 +10,10 @@ from golden_frames import decode_command, frames
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.message import Message
 from orbitmq.client.producer.send_request import RequestMaker, split_batch
-from orbitmq.client.producer.unique_id import UniqueIdMaker
 from orbitmq.errors import InvalidMessageError
 from orbitmq.format.client_batch import decode_client_batch
 from orbitmq.format.compression import Compression
+from orbitmq.format.message_id import UniqueIds
 from orbitmq.format.properties import decode_properties
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
@@ -29,7 +29,7 @@ texts = st.text(max_size=20).filter(lambda text: "\x01" not in text and "\x02" n
 
 def maker(**settings) -> RequestMaker:
     clock = FakeClock()
-    ids = UniqueIdMaker(b"\x0a\x4d\x00\x05", 1, 2, clock)
+    ids = UniqueIds(b"\x0a\x4d\x00\x05", 1, 2, clock)
     return RequestMaker("PG", ClientConfig(**settings), ids, clock)
 
 

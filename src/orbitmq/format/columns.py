@@ -44,7 +44,6 @@ ROW: Final = np.dtype(
 class Mark:
     """Bits of ROW.marks: what a driver must know beyond the columns."""
 
-    CRC_BAD: Final = 1  # checked and wrong
     CRC_CHECKED: Final = 2
     OFFSET_WRONG: Final = 4  # the record names another log offset than its place
     MULTI_DISPATCH: Final = 8  # has INNER_MULTI_DISPATCH: extra units, made by the driver
@@ -152,16 +151,6 @@ class PackedUnits:
 
 ITEM: Final = np.dtype([("log_offset", "i8"), ("store_ms", "i8"), ("key_hash", "i4")], align=True)
 """One key of one record: what goes into an index file, in order of insertion."""
-
-INDEX_STATE_FIELDS: Final = (
-    "begin_ms",
-    "end_ms",
-    "begin_log_offset",
-    "end_log_offset",
-    "slot_count",
-    "next_item",
-)
-"""The header of an index file as an int64 array of six, so that a kernel can update it in place."""
 
 APPEND: Final = np.dtype(
     [

@@ -57,7 +57,7 @@ KEY_SEPARATOR: Final = "#"
 
 
 class IndexHeader(NamedTuple):
-    """The header; fields in disk order (`columns.INDEX_STATE_FIELDS`)."""
+    """The header; fields in disk order, which kernels have as an int64 array."""
 
     begin_ms: int = 0
     end_ms: int = 0

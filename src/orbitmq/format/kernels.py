@@ -85,8 +85,9 @@ class Kernels(Protocol):
         """Insert items[first:] into an index file; return how many went in.
 
         `slots` is the file's slot table in native byte order, `entries` the packed 20-byte entries
-        from entry number `entries_first` on, `state` the header (INDEX_STATE_FIELDS). Ends early
-        when the file is full (next_item >= items_max) or `entries` has no room.
+        from entry number `entries_first` on, `state` the header as six numbers (`IndexHeader`),
+        updated in place. Ends early when the file is full (next_item >= items_max) or `entries` has
+        no room.
         """
 
     def index_chain(

@@ -33,7 +33,7 @@ UNIQUE_ID_TAIL: Final = struct.Struct(">HIiH")
 assert OFFSET_ID_TAIL.size == UNIQUE_ID_TAIL.size == 12
 
 _HEX_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})\Z")
-_CLOCK_SLACK_MS: Final = 1_000_000
+_UINT32: Final = 0xFFFFFFFF
 
 
 def encode_offset_id(host: Host, log_offset: int) -> str:
@@ -82,20 +82,21 @@ class UniqueIds:
     """Makes ids that no other process and no earlier call has made. Any thread may call `next_id`."""
 
     def __init__(self, address: bytes, pid: int, process_tag: int, clock: Clock) -> None:
-        self._address = _checked_address(address)
-        self._pid, self._process_tag = pid & 0xFFFF, process_tag & 0xFFFFFFFF
         self._clock = clock
         self._counter = itertools.count()  # next() on it is one step for the interpreter
         self._month = month_range(clock.now_ms())
+        sample = UniqueId(address, pid & 0xFFFF, process_tag & _UINT32, 0, 0).encode()
+        self._prefix = sample[:-12]  # all that stays the same
 
     def next_id(self) -> str:
         now = self._clock.now_ms()
         start, end = self._month
         if now >= end:
             start, end = self._month = month_range(now)
-        counter = next(self._counter) & 0xFFFF
-        month_ms = _java_month_ms(now - start)
-        return UniqueId(self._address, self._pid, self._process_tag, month_ms, counter).encode()
+        # 31 days are more than 2**31 ms: Java's int wraps to negative in the last week of a month. A clock
+        # that was set back counts as the start of the month; the counter keeps ids apart.
+        since = max(now - start, 0) & _UINT32
+        return f"{self._prefix}{since:08X}{next(self._counter) & 0xFFFF:04X}"
 
 
 def month_range(epoch_ms: int) -> tuple[int, int]:
@@ -108,12 +109,6 @@ def month_range(epoch_ms: int) -> tuple[int, int]:
 
 def _month_start_ms(year: int, month: int) -> int:
     return int(time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1))) * 1000  # month 13 is next January
-
-
-def _java_month_ms(difference: int) -> int:
-    # 31 days are more than 2**31 ms: Java's int wraps to negative in the last week of a month.
-    wrapped = (difference + 2**31) % 2**32 - 2**31
-    return 0 if -_CLOCK_SLACK_MS < wrapped < 0 else wrapped
 
 
 def _checked_address(address: bytes) -> bytes:

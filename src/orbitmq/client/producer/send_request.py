@@ -13,11 +13,11 @@ import msgspec
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.message import Message
 from orbitmq.client.core.name_rules import require_message, require_properties_size
-from orbitmq.client.producer.unique_id import UniqueIdMaker
 from orbitmq.clock import Clock
 from orbitmq.errors import InvalidMessageError
 from orbitmq.format.client_batch import OVERHEAD_BYTES, ClientMessage, encode_client_batch
 from orbitmq.format.compression import FLAGS, compress
+from orbitmq.format.message_id import UniqueIds
 from orbitmq.message import RETRY_PREFIX, Property, SysFlag
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.codes import RequestCode
@@ -88,7 +88,7 @@ class SendRequest:
 class RequestMaker:
     """Makes send requests of one producer group. Any thread may use it."""
 
-    def __init__(self, group: str, config: ClientConfig, ids: UniqueIdMaker, clock: Clock) -> None:
+    def __init__(self, group: str, config: ClientConfig, ids: UniqueIds, clock: Clock) -> None:
         self._group, self._config, self._ids, self._clock = group, config, ids, clock
         self._unit_mode = "true" if config.unit_name else "false"
         self._templates: dict[tuple[int, str, str], bytes] = {}

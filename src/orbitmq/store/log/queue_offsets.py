@@ -1,6 +1,6 @@
 """The next queue offset of every queue (RocketMQ: topicQueueTable)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from orbitmq.message import LMQ_PREFIX
 
@@ -32,18 +32,6 @@ class QueueOffsets:
         self.routes: dict[QueueKey, Route] = {}
         self._light_count = 0
 
-    def load(self, entries: Iterable[tuple[str, int, int]]) -> None:
-        """Set the table to these (topic, queue id, next offset)."""
-        self.routes.clear()
-        for topic, queue_id, next_offset in entries:
-            self.routes[topic, queue_id] = Route(next_offset)
-        self._light_count = self._count_light()
-
-    def __iter__(self) -> Iterator[tuple[str, int, int]]:
-        """Yield (topic, queue id, next offset) of each queue."""
-        for (topic, queue_id), route in list(self.routes.items()):
-            yield topic, queue_id, route.next_offset
-
     def route(self, topic: str, queue_id: int) -> Route:
         """Return the route of a queue, a new one if it was not known."""
         route = self.routes.get((topic, queue_id))
@@ -60,12 +48,9 @@ class QueueOffsets:
         """Forget a topic's queues: if it comes back, it starts at 0."""
         for key in [key for key in self.routes if key[0] == topic]:
             del self.routes[key]
-        self._light_count = self._count_light()
+            self._light_count -= topic.startswith(LMQ_PREFIX)
 
     def light_room(self, queues: Iterable[QueueKey], count_max: int) -> bool:
         """Tell whether the light queues among these fit below the limit."""
         new = {key for key in queues if key[0].startswith(LMQ_PREFIX) and key not in self.routes}
         return self._light_count + len(new) <= count_max
-
-    def _count_light(self) -> int:
-        return sum(topic.startswith(LMQ_PREFIX) for topic, _ in self.routes)
