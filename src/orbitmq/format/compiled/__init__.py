@@ -6,8 +6,10 @@ no call stalls later. All of them release the GIL.
 
 from typing import TYPE_CHECKING
 
-from orbitmq.format.columns import Bytes
-from orbitmq.format.compiled import crc
+import numpy as np
+
+from orbitmq.format.columns import APPEND, ITEM, ROW, Bytes, Rows, ScanOptions
+from orbitmq.format.compiled import crc, jit
 from orbitmq.format.compiled.arrays import frozen
 from orbitmq.format.compiled.encode import client_batch_sizes, encode_client_batch
 from orbitmq.format.compiled.gather import (
@@ -18,9 +20,8 @@ from orbitmq.format.compiled.gather import (
     text_spans,
 )
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
-from orbitmq.format.compiled.queues import QueueTable, pack_units
+from orbitmq.format.compiled.queues import FIRST_SLOTS, QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
-from orbitmq.format.compiled.warm import warm
 
 if TYPE_CHECKING:
     from orbitmq.format.kernels import Kernels
@@ -53,5 +54,49 @@ class CompiledKernels:
     client_batch_sizes = staticmethod(client_batch_sizes)
 
 
-warm()
 KERNELS: "Kernels" = CompiledKernels()
+
+
+def _warm() -> None:
+    """Call every kernel once on next to nothing, so that all are loaded or compiled, and no other later."""
+    nothing = np.empty(0, dtype=np.uint8)
+    no_rows = np.empty(0, dtype=ROW)
+    crc32(nothing)
+    crc.crc32_by_tables(frozen(nothing))
+    scan(nothing, 0, 0, 0, ScanOptions())
+    find_record(nothing, 0, 0, 0)
+    _warm_queues(no_rows)
+    index_items(nothing, no_rows)
+    _warm_index_file()
+    _warm_gather(nothing, no_rows)
+    shared = np.zeros(1, dtype=APPEND)
+    shared["version"] = 1
+    encode_client_batch(nothing, 0, 0, 0, shared, b"", nothing, b"")
+    jit.close()
+
+
+def _warm_queues(no_rows: Rows) -> None:
+    table = QueueTable()
+    for queue_id in range(FIRST_SLOTS):  # grows once
+        table.add(b"", queue_id)
+    numbers = table.resolve(np.empty(0, dtype=np.uint8), no_rows)
+    pack_units(no_rows, numbers)
+
+
+def _warm_gather(nothing: Bytes, no_rows: Rows) -> None:
+    none = np.empty(0, dtype=np.int64)
+    gather(nothing, none, none, nothing, none)
+    text_spans(nothing, no_rows)
+    property_pairs(nothing, no_rows)
+    split_parts(nothing, none, none, 0)
+    bodies_match(nothing, no_rows)
+
+
+def _warm_index_file() -> None:
+    slots = np.zeros(1, dtype=np.int32)
+    entries, state = np.empty(0, dtype=np.uint8), np.zeros(6, dtype=np.int64)
+    index_insert(np.empty(0, dtype=ITEM), 0, slots, entries, 0, state, 0)
+    index_chain(np.zeros(100, dtype=np.uint8), 1, 0, 0, 0, 1)
+
+
+_warm()
