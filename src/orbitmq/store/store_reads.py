@@ -183,14 +183,12 @@ class StoreReads:
         self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
         """Return the queue offset that a store time stands for; 0 for a queue that does not exist."""
-        dispatcher = self._parts.dispatcher
-        number = dispatcher.queues.find(topic, queue_id)
-        if number >= 0:
-            return offset_by_time(dispatcher.queues, self._log, number, time_ms, boundary)
-        number = dispatcher.batch_queues.find(topic, queue_id)
+        queues, number = self._find(topic, queue_id)
         if number < 0:
             return 0
-        return batch_offset_by_time(dispatcher.batch_queues, number, time_ms, boundary)
+        if isinstance(queues, BatchQueues):
+            return batch_offset_by_time(queues, number, time_ms, boundary)
+        return offset_by_time(queues, self._log, number, time_ms, boundary)
 
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[CqUnit]:
         """Return units of a queue from a queue offset on, to the end of one file at most."""

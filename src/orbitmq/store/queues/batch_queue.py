@@ -17,7 +17,6 @@ from orbitmq.files.layout import QueueKind, StoreLayout
 from orbitmq.files.listing import OnProblem, QueueFiles, raise_problem
 from orbitmq.files.positioned import FileCache
 from orbitmq.format.batch_unit import UNIT_BYTES, UNIT_DTYPE, BatchUnit, decode_units
-from orbitmq.format.snapshot import QueueKind as SnapshotKind
 from orbitmq.format.snapshot import QueueState
 from orbitmq.store.queues.load import FILES_BACK
 from orbitmq.store.queues.names import BATCH, QueueNames
@@ -215,7 +214,7 @@ class BatchQueues(UnitFiles):
         with self.lock:
             return [
                 QueueState(
-                    SnapshotKind.BATCH,
+                    BATCH,
                     *self.names.name(number),
                     queue.min_offset,
                     queue.next_offset,
@@ -229,7 +228,7 @@ class BatchQueues(UnitFiles):
     def load_states(self, states: Iterable[QueueState]) -> None:
         """Take the batch queues of a snapshot as they are."""
         for state in states:
-            if state.kind != SnapshotKind.BATCH:
+            if state.kind != BATCH:
                 continue
             number = self.add(state.topic, state.queue_id)
             queue = self.queue(number)

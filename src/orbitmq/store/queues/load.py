@@ -8,7 +8,6 @@ import numpy as np
 
 from orbitmq.files.listing import QueueFiles
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, UNIT_BYTES, UNIT_DTYPE
-from orbitmq.format.snapshot import QueueKind as SnapshotKind
 from orbitmq.format.snapshot import QueueState
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.names import SIMPLE
@@ -22,7 +21,7 @@ _READ_UNITS_MAX: Final = 64 * 1024
 
 def load_states(queues: ConsumeQueues, states: Iterable[QueueState]) -> None:
     """Take the simple queues of a snapshot as they are; no file is opened."""
-    simple = [state for state in states if state.kind == SnapshotKind.SIMPLE]
+    simple = [state for state in states if state.kind == SIMPLE]
     numbers = [queues.names.add(state.topic, state.queue_id, SIMPLE) for state in simple]
     with queues.lock:
         state = queues.state

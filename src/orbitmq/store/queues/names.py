@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from orbitmq.files.listing import topic_name_problem
 from orbitmq.format.kernels import Kernels, QueueTable
+from orbitmq.format.snapshot import QueueKind
 
 log = logging.getLogger(__name__)
 
-SIMPLE: Final = 0
-BATCH: Final = 1
+SIMPLE: Final = QueueKind.SIMPLE
+BATCH: Final = QueueKind.BATCH
 NO_QUEUE: Final = 2
 """A topic that cannot name a directory: its records stay in the log and are in no queue."""
 
