@@ -19,7 +19,6 @@ from orbitmq.store.reads.record_finder import RecordFinder, record_shaped
 from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter
 
 NO_TIME = -1
-NO_QUEUE = -1
 
 
 class StoreReads:

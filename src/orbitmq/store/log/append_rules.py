@@ -15,11 +15,12 @@ step | check                                                        | status
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from orbitmq.files.listing import topic_name_problem
 from orbitmq.format.ordinary import ZEROS_MAX, has_zeros
-from orbitmq.format.properties import decode_properties, find_property
+from orbitmq.format.properties import decode_properties, encode_properties, find_property
 from orbitmq.format.property_crc import CRC_TAIL_BYTES, ready_for_crc
 from orbitmq.format.record import MAGIC_V1, MAGIC_V2
 from orbitmq.message import (
@@ -39,7 +40,6 @@ from orbitmq.message import (
     SysFlag,
 )
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.log.delay import delay_level, schedule
 
 TopicTypes = Callable[[str], QueueType]
 
@@ -52,6 +52,7 @@ _END: Final = PROPERTY_SEPARATOR.encode()
 
 _TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _TIMER_DONE: Final = "TIMER_OUT_MS"  # the broker's own mark on a message that is due
+_DELAYED_TYPES: Final = (0, SysFlag.COMMIT)  # transaction types that reach consumers
 _NO_OFFSET_TYPES: Final = (SysFlag.PREPARED, SysFlag.ROLLBACK)
 _SYSTEM_PREFIX: Final = "rmq_sys_"
 
@@ -162,10 +163,10 @@ class AppendRules:
         if request.due or (b"DELAY\x01" not in raw and b"TIMER_" not in raw):
             return request
         properties = decode_properties(raw)
-        level = delay_level(request, properties)
+        level = _delay_level(request, properties)
         if level > 0:
             kept = {k: v for k, v in properties.items() if k not in _TIMER_PROPERTIES}
-            return schedule(request, kept, level, self._config.delay_level_max)
+            return _scheduled(request, kept, min(level, self._config.delay_level_max))
         if request.sys_flag & SysFlag.TRANSACTION in _NO_OFFSET_TYPES:
             return request
         timed = next((name for name in _TIMER_PROPERTIES if name in properties), None)
@@ -236,3 +237,32 @@ class AppendRules:
             (name, 0 if name.startswith(LMQ_PREFIX) else request.queue_id)
             for name in names.split(",")
         )
+
+
+def _delay_level(request: AppendRequest, properties: dict[str, str]) -> int:
+    """Return the delay level that the message asks for; 0: none."""
+    if request.sys_flag & SysFlag.TRANSACTION not in _DELAYED_TYPES:
+        return 0
+    try:
+        return int(properties.get(Property.DELAY, "0"))
+    except ValueError:
+        return 0  # Java refuses such a request earlier; for the store it is no delay
+
+
+def _scheduled(request: AppendRequest, properties: dict[str, str], level: int) -> AppendRequest:
+    """Return a delayed message as it goes into the schedule topic, which has one queue per level.
+
+    DELAY in the record says the level that counts, not the one that was asked for: delivery reads it there.
+    """
+    changed = {
+        **properties,
+        Property.DELAY: str(level),
+        Property.REAL_TOPIC: request.topic,
+        Property.REAL_QUEUE_ID: str(request.queue_id),
+    }
+    return replace(
+        request,
+        topic=SCHEDULE_TOPIC,
+        queue_id=level - 1,
+        properties=encode_properties(changed),
+    )
