@@ -71,23 +71,18 @@ _HIGHS: Final = np.uint64(0x8080808080808080)
 def scan(buffer: Bytes, start: int, end: int, base_offset: int, options: ScanOptions) -> ScanResult:
     source = frozen(buffer)
     at, end = max(int(start), 0), min(int(end), len(source))
-    delay_ms = _delays(options.delay_ms)
+    checks = (
+        bool(options.check_crc),
+        bool(options.check_property_crc),
+        bool(options.check_offset),
+        _delays(options.delay_ms),
+    )
     parts: list[Rows] = []
     count = 0
     while True:
         wanted = min(options.max_rows - count, max(_likely_rows(source, at, end), 2 * count))
         rows = np.empty(max(wanted, 0), dtype=ROW)
-        found, stop, at, stop_size = _scan(
-            source,
-            at,
-            end,
-            int(base_offset),
-            bool(options.check_crc),
-            bool(options.check_property_crc),
-            bool(options.check_offset),
-            delay_ms,
-            rows,
-        )
+        found, stop, at, stop_size = _scan(source, at, end, int(base_offset), checks, rows)
         # Do not let a few rows keep the memory of the many that could have been there.
         parts.append(rows[:found] if 2 * found >= len(rows) else rows[:found].copy())
         count += found
@@ -118,9 +113,7 @@ def find_record(
 
 
 @kernel
-def _scan(
-    buffer, start, end, base_offset, check_crc, check_property_crc, check_offset, delay_ms, rows
-):
+def _scan(buffer, start, end, base_offset, checks, rows):
     at = start
     count = 0
     while True:
@@ -128,18 +121,7 @@ def _scan(
         if stop == _GO_ON and count >= len(rows):
             stop = _FULL
         if stop == _GO_ON:
-            if _read_row(
-                buffer,
-                at,
-                size,
-                base_offset,
-                check_crc,
-                check_property_crc,
-                check_offset,
-                delay_ms,
-                rows,
-                count,
-            ):
+            if _read_row(buffer, at, size, base_offset, checks, rows, count):
                 count += 1
                 at += size
                 continue
@@ -150,14 +132,12 @@ def _scan(
 @kernel
 def _find_record(buffer, start, end, base_offset, check_crc):
     row = np.empty(1, dtype=ROW)
-    no_delays = np.empty(0, dtype=np.int64)
+    checks = (check_crc, False, True, np.empty(0, dtype=np.int64))
     at = _next_magic(buffer, start + MAGIC_AT, end)
     while at < end:
         here = at - MAGIC_AT
         stop, size = _look_at(buffer, here, end)
-        if stop == _GO_ON and _read_row(
-            buffer, here, size, base_offset, check_crc, False, True, no_delays, row, 0
-        ):
+        if stop == _GO_ON and _read_row(buffer, here, size, base_offset, checks, row, 0):
             return here
         at = _next_magic(buffer, at + 1, end)
     return -1
@@ -224,19 +204,9 @@ def _fixed_bytes(sys_flag):
 
 
 @helper
-def _read_row(
-    buffer,
-    at,
-    size,
-    base_offset,
-    check_crc,
-    check_property_crc,
-    check_offset,
-    delay_ms,
-    rows,
-    count,
-):
+def _read_row(buffer, at, size, base_offset, checks, rows, count):
     """Check the record of `size` bytes at `at` and fill its row; return whether it passed."""
+    check_crc, check_property_crc, check_offset, delay_ms = checks
     end = at + size
     # Without these the processor waits for memory at the start and at the end of each record. The next
     # ones are expected to be about as long as this one. Where no body is read, the one after the next is
