@@ -6,7 +6,7 @@ the commit log.
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -167,6 +167,21 @@ APPEND: Final = np.dtype(
     align=True,
 )
 """What the records of a client batch have in common."""
+
+
+class QueueTable(Protocol):
+    """Numbers every (topic, queue id) of a store: 0, 1, 2, ... in order of `add`. Not thread-safe."""
+
+    def add(self, topic: bytes, queue_id: int) -> int:
+        """Return the number of this queue, a new one if it was not known."""
+
+    def find(self, topic: bytes, queue_id: int) -> int:
+        """Return the number of this queue, or -1."""
+
+    def resolve(self, buffer: Bytes, rows: Rows) -> npt.NDArray[np.int32]:
+        """Return the queue number of each row, -1 where the queue is not in the table."""
+
+    def __len__(self) -> int: ...
 
 
 def as_bytes_array(buffer: Any) -> Bytes:

@@ -12,9 +12,9 @@ __all__ = ["CRC_MASK", "crc32", "full_crc32", "masked_crc32"]
 CRC_MASK: Final = 0x7FFFFFFF
 
 
-def masked_crc32(data: Any) -> int:
+def masked_crc32(buffer: Any) -> int:
     """Return the CRC-32 of a bytes-like object with the sign bit cleared; 0 for no bytes."""
-    checksum: int = crc32(data) & CRC_MASK
+    checksum: int = crc32(buffer) & CRC_MASK
     return checksum
 
 

@@ -4,8 +4,6 @@ Importing this loads every kernel from numba's cache (or compiles them once, for
 no call stalls later. All of them release the GIL.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from orbitmq.format.columns import APPEND, ITEM, ROW, Bytes, Rows, ScanOptions
@@ -22,9 +20,7 @@ from orbitmq.format.compiled.gather import (
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import FIRST_SLOTS, QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
-
-if TYPE_CHECKING:
-    from orbitmq.format.kernels import Kernels
+from orbitmq.format.plain import Kernels
 
 
 def crc32(buffer: Bytes) -> int:
@@ -32,7 +28,7 @@ def crc32(buffer: Bytes) -> int:
     return checksum
 
 
-class CompiledKernels:
+class CompiledKernels(Kernels):
     """The fast kernels."""
 
     name = "compiled"
@@ -54,7 +50,7 @@ class CompiledKernels:
     client_batch_sizes = staticmethod(client_batch_sizes)
 
 
-KERNELS: "Kernels" = CompiledKernels()
+KERNELS = CompiledKernels()
 
 
 def _warm() -> None:

@@ -1,7 +1,8 @@
 """The kernels in plain Python and numpy: readable, ready at once, and what the compiled ones must equal."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from orbitmq.format.columns import QueueTable
 from orbitmq.format.crc import masked_crc32
 from orbitmq.format.plain.encode import client_batch_sizes, encode_client_batch
 from orbitmq.format.plain.gather import (
@@ -12,22 +13,19 @@ from orbitmq.format.plain.gather import (
     text_spans,
 )
 from orbitmq.format.plain.index import index_chain, index_insert, index_items
-from orbitmq.format.plain.queues import QueueTable, pack_units
+from orbitmq.format.plain.queues import DictTable, pack_units
 from orbitmq.format.plain.scan import find_record, scan
 
-if TYPE_CHECKING:
-    from orbitmq.format.kernels import Kernels
 
-
-class PlainKernels:
-    """The reference kernels."""
+class Kernels:
+    """One set of hot loops: these, or another with the same signatures (`compiled`)."""
 
     name = "plain"
 
     crc32 = staticmethod(masked_crc32)
     scan = staticmethod(scan)
     find_record = staticmethod(find_record)
-    queue_table = QueueTable
+    queue_table: Callable[[], QueueTable] = DictTable  # a new empty table
     pack_units = staticmethod(pack_units)
     index_items = staticmethod(index_items)
     index_insert = staticmethod(index_insert)
@@ -39,6 +37,3 @@ class PlainKernels:
     bodies_match = staticmethod(bodies_match)
     encode_client_batch = staticmethod(encode_client_batch)
     client_batch_sizes = staticmethod(client_batch_sizes)
-
-
-KERNELS: "Kernels" = PlainKernels()

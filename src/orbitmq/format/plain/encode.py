@@ -40,6 +40,12 @@ def encode_client_batch(
     *,
     property_crc: bool = False,
 ) -> Ints:
+    """Write the messages of a client batch body as records; return their sizes.
+
+    `common` is one APPEND row with what they share; its queue_offset is the first message's.
+    `extra_properties` is added to each message's own (a 0x02 between them if missing).
+    Raises FormatError on a broken batch, before the first byte is written.
+    """
     shared = one_row(common)[0]
     messages = list(_messages(shared, topic, batch.data, extra_properties, property_crc))
     total = sum(message.size for message in messages)
@@ -62,6 +68,7 @@ def client_batch_sizes(
     *,
     property_crc: bool = False,
 ) -> Ints:
+    """Return the record sizes that `encode_client_batch` would write."""
     shared = one_row(common)[0]
     messages = _messages(shared, topic, batch.data, extra_properties, property_crc)
     return np.array([message.size for message in messages], dtype=np.int64)

@@ -16,6 +16,10 @@ _Span = tuple[int, int]  # position, length
 
 
 def gather(buffer: Bytes, at: Ints, lengths: Ints, out: Bytes, out_at: Ints) -> None:
+    """Copy lengths[i] bytes from at[i] of the buffer to out_at[i] of `out`, for every i.
+
+    Raises FormatError before the first byte is copied if a piece lies outside of either.
+    """
     require_pieces(at, lengths, len(buffer))
     require_pieces(out_at, lengths, len(out))
     for start, length, target in zip(at.tolist(), lengths.tolist(), out_at.tolist(), strict=True):
@@ -35,6 +39,7 @@ def require_pieces(at: Ints, lengths: Ints, room: int) -> None:
 
 
 def text_spans(buffer: Bytes, rows: Rows) -> npt.NDArray[np.void]:
+    """Return where each record's tag, keys and unique id lie, as SPANS rows."""
     found: list[tuple[int, ...]] = []
     names = [name.encode() for name in _SPAN_NAMES]
     for pairs in _all_pairs(buffer, rows):
@@ -44,6 +49,10 @@ def text_spans(buffer: Bytes, rows: Rows) -> npt.NDArray[np.void]:
 
 
 def property_pairs(buffer: Bytes, rows: Rows) -> Lists:
+    """Return where names and values of each record's properties lie, as PAIR elements.
+
+    Of equal names the last value counts, in the place of the first, as in a Python dict.
+    """
     lists: list[list[tuple[int, ...]]] = [
         [(*name, *value) for name, value in pairs.values()] for pairs in _all_pairs(buffer, rows)
     ]
@@ -73,6 +82,7 @@ def _pairs(raw: bytes, start: int) -> dict[bytes, tuple[_Span, _Span]]:
 
 
 def split_parts(buffer: Bytes, at: Ints, lengths: Ints, separator: int) -> Lists:
+    """Cut each piece of the buffer at this byte; the parts that are not empty are PART elements."""
     require_pieces(at, lengths, len(buffer))
     lists: list[list[tuple[int, ...]]] = []
     for start, length in zip(at.tolist(), lengths.tolist(), strict=True):
@@ -93,6 +103,10 @@ def _lists(lists: list[list[tuple[int, ...]]], dtype: np.dtype[np.void]) -> List
 
 
 def bodies_match(buffer: Bytes, rows: Rows) -> npt.NDArray[np.bool_]:
+    """Return of each row whether its body has the checksum that its record names.
+
+    As in `scan`, an empty body always matches.
+    """
     at, lengths = (rows[name].astype(np.int64) for name in ("body_at", "body_length"))
     starts = record_starts(rows)
     require_pieces(at, lengths, len(buffer))

@@ -20,6 +20,7 @@ from orbitmq.format.plain.scan import Layout, int64, read_properties, split_keys
 
 
 def index_items(buffer: Bytes, rows: Rows) -> npt.NDArray[np.void]:
+    """Return ITEM rows of all keys: per record UNIQ_KEY first, then the parts of KEYS."""
     view = buffer.data
     items: list[tuple[int, int, int]] = []
     for row in rows[rows["key_count"] != 0]:
@@ -57,6 +58,12 @@ def index_insert(
     state: Ints,
     items_max: int,
 ) -> int:
+    """Insert items[first:] into an index file; return how many went in.
+
+    `slots` is the file's slot table in native byte order, `entries` the packed 20-byte entries from
+    entry number `entries_first` on, `state` the header as six numbers (`IndexHeader`), updated in
+    place. Ends early when the file is full (next_item >= items_max) or `entries` has no room.
+    """
     require_insert_arguments(items, first, slots, entries_first, state)
     begin_ms, end_ms, begin_offset, end_offset, slot_count, next_item = (int(n) for n in state)
     next_item = max(next_item, FIRST_ITEM)
@@ -106,6 +113,7 @@ def require_insert_arguments(
 def index_chain(
     file: Bytes, slot_count: int, key_hash: int, begin_ms: int, end_ms: int, count_max: int
 ) -> list[int]:
+    """Follow a key's chain in the bytes of an index file; newest first, no exact match."""
     view = file.data
     if slot_count <= 0 or entry_position(0, slot_count) > len(view):
         return []

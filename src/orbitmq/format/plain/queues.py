@@ -8,7 +8,7 @@ from orbitmq.format.columns import RUN, Bytes, Mark, PackedUnits, Rows
 from orbitmq.format.cq_unit import UNIT_DTYPE
 
 
-class QueueTable:
+class DictTable:
     """Numbers of queues in a dict. Not thread-safe."""
 
     def __init__(self) -> None:
@@ -35,6 +35,7 @@ class QueueTable:
 
 
 def pack_units(rows: Rows, queue_nos: npt.NDArray[np.int32]) -> PackedUnits:
+    """Group the rows' 20-byte units by queue. Rows marked NO_UNIT or with queue -1 are left out."""
     if len(rows) != len(queue_nos):
         raise FormatError(f"{len(rows)} rows but {len(queue_nos)} queue numbers")
     kept = np.flatnonzero((queue_nos >= 0) & (rows["marks"] & Mark.NO_UNIT == 0))

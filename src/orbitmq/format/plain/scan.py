@@ -62,6 +62,12 @@ class Layout(NamedTuple):
 
 
 def scan(buffer: Bytes, start: int, end: int, base_offset: int, options: ScanOptions) -> ScanResult:
+    """Read records from position `start` up to `end`; `base_offset` is the offset of buffer[0].
+
+    Every row is a whole record that passed the checks asked for: known magic, lengths that fill the
+    size exactly, numbers where DELAY (schedule topic), INNER_NUM and INNER_BASE must be some.
+    Never raises on bad bytes.
+    """
     view = buffer.data
     at, end = max(start, 0), min(end, len(view))
     found: list[Row] = []
@@ -82,6 +88,10 @@ def scan(buffer: Bytes, start: int, end: int, base_offset: int, options: ScanOpt
 def find_record(
     buffer: Bytes, start: int, end: int, base_offset: int, *, check_crc: bool = True
 ) -> int:
+    """Return the first position >= start of a record that names its own place, or -1.
+
+    Such a record passes `scan` with `check_offset` and (if asked) `check_crc`.
+    """
     view = buffer.data
     start, end = max(start, 0), min(end, len(view))
     options = ScanOptions(check_crc=check_crc, check_offset=True)
