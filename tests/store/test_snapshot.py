@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from orbitmq.files.disk import Disk
-from orbitmq.format.snapshot import QueueKind, Snapshot, decode, encode
+from orbitmq.format.snapshot import QueueKind, Snapshot, decode
 from orbitmq.message import QueueType
 from orbitmq.store.snapshot import SnapshotFile, capture, encode_capture
 from orbitmq.testing.builders import mixed_requests
 from queue_world import LogBuilder, make_world, small_layout
+from snapshot_bytes import encode_snapshot as encode
 
 
 def test_every_queue_of_every_family_and_every_index_file_is_in_it(tmp_path: Path) -> None:

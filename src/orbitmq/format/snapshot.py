@@ -108,22 +108,6 @@ class Snapshot:
     index_files: Sequence[IndexState] = ()
 
 
-def encode(snapshot: Snapshot) -> bytes:
-    """Return the bytes of a snapshot."""
-    numbers: dict[str, int] = {}
-    rows = [
-        (numbers.setdefault(topic, len(numbers)), queue_id, kind, low, high, end, ext)
-        for kind, topic, queue_id, low, high, end, ext in snapshot.queues
-    ]
-    try:
-        array = np.array(rows, dtype=QUEUE_ROW)
-    except (OverflowError, ValueError) as exc:
-        raise FormatError(f"a value does not fit the snapshot: {exc}") from exc
-    return encode_rows(
-        snapshot.generation, snapshot.dispatched_offset, array, list(numbers), snapshot.index_files
-    )
-
-
 def encode_rows(
     generation: int,
     dispatched_offset: int,
@@ -131,9 +115,9 @@ def encode_rows(
     topics: Sequence[str],
     index_files: Sequence[IndexState] = (),
 ) -> bytes:
-    """Return the bytes of a snapshot whose queues are rows of QUEUE_ROW, as `encode` would.
+    """Return the bytes of a snapshot. Its queues are rows of QUEUE_ROW: there may be 80 000 of them.
 
-    `topics[row.topic_no]` is a row's topic. This is the quick way for a store with many queues.
+    `topics[row.topic_no]` is a row's topic.
     """
     assert rows.dtype == QUEUE_ROW
     try:
