@@ -6,10 +6,8 @@ deleted segments, fillers, batches) is read unit by unit, and gives the same whe
 """
 
 import os
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Final
 
 from orbitmq.errors import FormatError
@@ -140,13 +138,10 @@ class QueueReader:
         count_max, bytes_max = self._in_memory if in_memory else self._on_disk
         units = units[:count_max]
         total = sum([unit[1] for unit in units])
+        # Padding has the greatest size that there is, so it does not pass here. Of long messages few fit:
+        # they are not worth a copy of all.
         if total > min(max_bytes, bytes_max):
-            # Padding has the greatest size that there is, so it is never among those that fit.
-            totals = list(accumulate([unit[1] for unit in units]))
-            fit = bisect_right(totals, min(max_bytes, bytes_max))
-            if not fit or units[fit][1] == PADDING_SIZE:
-                return None
-            units, total = units[:fit], totals[fit - 1]
+            return None
         offsets = [unit[0] for unit in units]
         if not units or min(offsets) < start:
             return None
@@ -219,40 +214,48 @@ class QueueReader:
         records, segment_bytes = result.records, self._queues.layout.segment_bytes
         tags = {value & _LOW_HALF for value in wanted.hashes} if type(wanted) is TagFilter else None
         in_memory_from = self._log.visible_offset() - self._recent_bytes
+        asked = wanted if tags is None else None  # a filter by tags takes every record
+        in_memory = self._in_memory[0], min(self._in_memory[1], max_bytes)
+        on_disk = self._on_disk[0], min(self._on_disk[1], max_bytes)
+        read, queue_offsets, log_offsets = self._log.read, result.queue_offsets, result.log_offsets
         first, newest, skip_until = result.next_offset, 0, -1
+        behind, count, total = first, 0, 0
         missed = GetStatus.NO_MATCHED_MESSAGE
         for queue_offset, messages, log_offset, size, tag_hash in units:
             if size == PADDING_SIZE:  # no record ever had this queue offset
-                result.next_offset = queue_offset + 1
+                behind = queue_offset + 1
                 continue
-            if records:
-                in_memory = log_offset >= in_memory_from
-                count_max, bytes_max = self._in_memory if in_memory else self._on_disk
-                if result.message_count >= count_max or result.message_count + messages > max_count:
+            if count:
+                count_max, bytes_max = in_memory if log_offset >= in_memory_from else on_disk
+                if count >= count_max or count + messages > max_count:
                     break
-                if result.total_bytes + size > min(max_bytes, bytes_max):
+                if total + size > bytes_max:
                     break
-            newest, result.next_offset = log_offset, queue_offset + messages
+            newest, behind = log_offset, queue_offset + messages
             if log_offset < skip_until:
                 continue
             if tags is not None and tag_hash > ADDRESS_MAX:
-                matches = tag_hash & _LOW_HALF in tags  # as the filter itself says, for 800 units
-            else:
-                matches = wanted is None or self._matches(number, tag_hash, wanted)
-            record = self._log.read(log_offset, size) if matches else None
-            if matches and record is None:
+                if tag_hash & _LOW_HALF not in tags:  # as the filter itself says, for 800 units
+                    missed = GetStatus.NO_MATCHED_MESSAGE
+                    continue
+            elif wanted is not None and not self._matches(number, tag_hash, wanted):
+                missed = GetStatus.NO_MATCHED_MESSAGE
+                continue
+            record = read(log_offset, size)
+            if record is None:
                 # The segment is gone: no other unit of it can be read either.
                 missed = GetStatus.MESSAGE_WAS_REMOVING
                 skip_until = (log_offset // segment_bytes + 1) * segment_bytes
-            elif record is None or not _is_wanted(record, wanted):
+            elif is_filler(record) or (asked is not None and not asked.by_record(record)):
                 missed = GetStatus.NO_MATCHED_MESSAGE
             else:
                 skip_until = -1
                 records.append(record)
-                result.queue_offsets.append(queue_offset)
-                result.log_offsets.append(log_offset)
-                result.message_count += messages
-                result.total_bytes += len(record)
+                queue_offsets.append(queue_offset)
+                log_offsets.append(log_offset)
+                count += messages
+                total += size
+        result.next_offset, result.message_count, result.total_bytes = behind, count, total
         result.status = GetStatus.FOUND if records else missed
         result.suggest_replica = result.next_offset != first and newest < in_memory_from
 
@@ -285,10 +288,6 @@ def _outside(offset: int, low: int, high: int) -> GetResult | None:
     if offset > high:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     return None
-
-
-def _is_wanted(record: memoryview, wanted: MessageFilter | None) -> bool:
-    return (wanted is None or wanted.by_record(record)) and not is_filler(record)
 
 
 def is_filler(record: memoryview) -> bool:
