@@ -23,9 +23,9 @@ from orbitmq.spark.source.batches import (
     LogChunk,
     error_batch,
     iter_batches,
-    pieces,
 )
 from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.row_columns import pieces
 from orbitmq.spark.source.schemas import MESSAGE_COLUMNS, MESSAGE_SCHEMA
 from orbitmq.units import MiB
 
@@ -156,7 +156,7 @@ def test_pieces_are_as_large_as_the_limit_allows() -> None:
     found = [piece.tolist() for piece in pieces(rows, weights, limit=10)]
 
     assert found == [[0, 1], [2], [3], [4, 5], [6]]
-    assert list(pieces(rows[:0], weights[:0])) == []
+    assert list(pieces(rows[:0], weights[:0], limit=10)) == []
 
 
 @pytest.mark.feature("P1")

@@ -21,8 +21,9 @@ from orbitmq.format.compression import decompress
 from orbitmq.format.kernels import Kernels
 from orbitmq.log_read import BadPlace, OnBad, Segment
 from orbitmq.message import SysFlag
-from orbitmq.spark.source.bad_places import describe
+from orbitmq.spark.source.bad_places import BadPlaces, describe
 from orbitmq.spark.source.key_rows import key_rows
+from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.pushdown import Predicate
 from orbitmq.spark.source.row_columns import (
@@ -31,8 +32,10 @@ from orbitmq.spark.source.row_columns import (
     RowColumns,
     arrow_schema,
     number_array,
+    pieces,
 )
 from orbitmq.spark.source.schemas import ALL_COLUMNS, KEY, MESSAGE_COLUMNS
+from orbitmq.spark.source.selection import RowSelection
 from orbitmq.units import MiB
 
 BATCH_BYTES: Final = 8 * MiB
@@ -55,7 +58,8 @@ class Columns:
 
     arrow_schema: pa.Schema
     include_body: bool
-    row_per_key: bool = False
+    row_per_key: bool
+    check_crc: bool | None  # None: where bodies are read
 
     @classmethod
     def of(cls, schema: StructType, options: ReadOptions) -> "Columns":
@@ -66,7 +70,8 @@ class Columns:
             _require_column(
                 field.name, field.dataType.simpleString(), field.nullable, options.row_per_key
             )
-        return cls(arrow_schema(schema), options.include_body, options.row_per_key)
+        given = options.include_body, options.row_per_key, options.check_crc
+        return cls(arrow_schema(schema), *given)
 
     @property
     def names(self) -> list[str]:
@@ -85,6 +90,10 @@ class Columns:
     def reads_body(self) -> bool:
         return self.include_body and "body" in self.names
 
+    @property
+    def checks_body(self) -> bool:
+        return self.reads_body if self.check_crc is None else self.check_crc
+
 
 def _require_column(name: str, kind: str, nullable: bool, row_per_key: bool) -> None:
     if name == KEY and not row_per_key:
@@ -98,6 +107,46 @@ def _require_column(name: str, kind: str, nullable: bool, row_per_key: bool) -> 
     if not nullable:
         rule = "may be null (badRecords=keep); leave NOT NULL out"
         raise ConfigError("schema", f"{name} {kind} NOT NULL", rule)
+
+
+class RowMaker:
+    """Makes rows of chunks of records: those that are wanted, and bad places. Not thread-safe."""
+
+    def __init__(
+        self, columns: Columns, selection: RowSelection, kernels: Kernels, metrics: ReadMetrics
+    ) -> None:
+        self._columns, self._selection, self._kernels = columns, selection, kernels
+        self._metrics = metrics
+        self.bad = BadPlaces(selection.options.bad_records)
+
+    def rows(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted records of a chunk, and what was bad up to its end."""
+        columns, selection = self._columns, self._selection
+        for rows in pieces(chunk.rows, other_bytes(chunk.rows), BATCH_BYTES):
+            wanted = selection.select(self._kernels, chunk.segment.data, rows)
+            if columns.checks_body or columns.reads_body:
+                self._metrics.log_bytes += int(wanted["body_length"].sum(dtype="i8"))
+            yield from iter_batches(
+                LogChunk(chunk.segment, wanted),
+                columns,
+                selection.options,
+                self._kernels,
+                self.on_bad,
+                selection.key_predicates,
+            )
+        yield from self.bad_rows()
+
+    def on_bad(self, place: BadPlace) -> None:
+        """Take note of a bad place, if it concerns the read. CorruptRecordError: the read shall fail."""
+        if self._selection.covers(place.log_offset):
+            self.bad(place)
+
+    def bad_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the bad places that are to be shown, since the last call."""
+        shows = self._selection.shows_bad_place
+        places = [place for place in self.bad.take() if shows(place.log_offset, place.length)]
+        if places:
+            yield error_batch(places, self._columns)
 
 
 def iter_batches(
@@ -122,27 +171,14 @@ def iter_batches(
 def _message_batches(
     chunk: LogChunk, columns: Columns, options: ReadOptions, kernels: Kernels, on_bad: OnBad
 ) -> Iterator[pa.RecordBatch]:
-    checked = options.check_crc if options.check_crc is not None else columns.reads_body
-    for rows in pieces(chunk.rows, _row_bytes(chunk.rows, columns)):
+    for rows in pieces(chunk.rows, _row_bytes(chunk.rows, columns), BATCH_BYTES):
         piece = LogChunk(chunk.segment, rows)
-        if checked:
+        if columns.checks_body:
             piece = _with_right_bodies(piece, kernels, on_bad)
         if columns.reads_body and options.decompress:
             yield from _unpacked_batches(piece, columns, kernels, on_bad)
         elif len(piece.rows):
             yield _batch(RowColumns(kernels, piece.segment.data, piece.rows), columns)
-
-
-def pieces(rows: Rows, weights: Ints, limit: int = BATCH_BYTES) -> Iterator[Rows]:
-    """Cut rows so that no piece of several rows weighs more than the limit."""
-    sums = np.cumsum(weights)
-    start = 0
-    while start < len(rows):
-        before = int(sums[start - 1]) if start else 0
-        end = int(np.searchsorted(sums, before + limit, side="right"))
-        end = max(end, start + 1)
-        yield rows[start:end]
-        start = end
 
 
 def other_bytes(rows: Rows) -> Ints:

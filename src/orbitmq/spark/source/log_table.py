@@ -29,17 +29,10 @@ from orbitmq.log_read import (
     read_split,
     rows_at,
 )
-from orbitmq.spark.source.bad_places import NEXT_STEP, BadPlaces
-from orbitmq.spark.source.batches import (
-    Columns,
-    LogChunk,
-    error_batch,
-    iter_batches,
-    other_bytes,
-    pieces,
-)
+from orbitmq.spark.source.bad_places import NEXT_STEP
+from orbitmq.spark.source.batches import Columns, LogChunk, RowMaker
 from orbitmq.spark.source.lookup import lookup
-from orbitmq.spark.source.lookup.scan_ranges import ScanRanges
+from orbitmq.spark.source.lookup.lookup import ScanRanges
 from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.pushdown import Predicate, narrowed, pushed
@@ -90,7 +83,7 @@ class LogTable:
         settings = options.settings
         plan = plan_log(options.store_path, settings)
         gaps = _gaps(plan, options)
-        ranges = _scan_ranges(plan, options)
+        ranges = lookup.scan_ranges(plan, options)
         if ranges is None:
             tasks = [LogTask(splits=(split,)) for split in _splits(plan, options)]
         else:
@@ -106,9 +99,9 @@ class LogTable:
         if not isinstance(partition, LogTask):
             return  # Spark's own, where a table has none
         options = narrowed(self._options, self._predicates)
-        selection = RowSelection.of(options, self._predicates)
+        selection = RowSelection(options, self._predicates)
         with task_metrics(options.metrics_path) as metrics:
-            yield from _TaskRun(options, self._columns, selection, metrics).run(partition)
+            yield from _TaskRun(self._columns, selection, metrics).run(partition)
 
 
 def read_log_split(
@@ -155,10 +148,6 @@ def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None =
     return min(max((last - first) // SPLITS_MIN, SPLIT_BYTES), SPLIT_BYTES_MAX)
 
 
-def _scan_ranges(plan: LogPlan, options: ReadOptions) -> ScanRanges | None:
-    return lookup.scan_ranges(plan, options)
-
-
 def _range_tasks(plan: LogPlan, ranges: ScanRanges, split_bytes: int) -> list[LogTask]:
     """Put stretches and single records together into tasks of about `split_bytes` of work."""
     tasks: list[LogTask] = []
@@ -182,7 +171,7 @@ def _range_splits(
     for start, end in ranges.ranges:
         for split in cut(plan, split_bytes, start, end):
             yield False, split
-    for offset in ranges.single_offsets():
+    for offset in ranges.offsets:
         for split in cut(plan, split_bytes, offset, offset + 1):
             yield True, split
 
@@ -196,76 +185,39 @@ def _note_lookup(ranges: ScanRanges, options: ReadOptions) -> None:
 class _TaskRun:
     """One task at work. Not thread-safe."""
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        columns: Columns,
-        selection: RowSelection,
-        metrics: ReadMetrics,
-    ) -> None:
-        self._options, self._columns, self._selection = options, columns, selection
+    def __init__(self, columns: Columns, selection: RowSelection, metrics: ReadMetrics) -> None:
         self._metrics = metrics
         self._kernels = cast(Kernels, CountingKernels(compiled(), metrics))
-        self._bad = BadPlaces(options.bad_records)
-        self._checks_bodies = columns.reads_body if options.check_crc is None else options.check_crc
+        self._maker = RowMaker(columns, selection, self._kernels, metrics)
 
     def run(self, task: LogTask) -> Iterator[pa.RecordBatch]:
+        bad = self._maker.bad
         try:
             for batch in self._batches(task):
                 self._metrics.rows += batch.num_rows
                 yield batch
         finally:
-            self._metrics.bad_places = self._bad.count
-            self._metrics.bad_bytes = self._bad.byte_count
-            self._bad.say_total()
+            self._metrics.bad_places, self._metrics.bad_bytes = bad.count, bad.byte_count
+            bad.say_total()
 
     def _batches(self, task: LogTask) -> Iterator[pa.RecordBatch]:
         for gap in task.gaps:
-            self._on_bad(BadPlace(gap.path, gap.start, 0, gap.end - gap.start, _MISSING))
-        yield from self._error_rows()
+            self._maker.on_bad(BadPlace(gap.path, gap.start, 0, gap.end - gap.start, _MISSING))
         for chunk in self._chunks(task):
-            yield from self._rows(chunk)
-            yield from self._error_rows()
-        yield from self._error_rows()
+            yield from self._maker.rows(chunk)
+        yield from self._maker.bad_rows()
 
     def _chunks(self, task: LogTask) -> Iterator[LogChunk]:
+        on_bad = self._maker.on_bad
         options = ScanOptions()  # Bodies are checked later, those of wanted records only.
         for split in task.splits:
             segment = open_split(split)
             for chunk in read_split(
-                split, segment, self._kernels, options, self._on_bad, back_bytes=task.back_bytes
+                split, segment, self._kernels, options, on_bad, back_bytes=task.back_bytes
             ):
                 yield LogChunk(segment, chunk.rows)
         for split in task.singles:
-            yield from read_single(split, self._kernels, self._on_bad, task.back_bytes)
-
-    def _rows(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
-        segment = chunk.segment
-        for rows in pieces(chunk.rows, other_bytes(chunk.rows)):
-            wanted = self._selection.select(self._kernels, segment.data, rows)
-            if self._checks_bodies or self._columns.reads_body:
-                self._metrics.log_bytes += int(wanted["body_length"].sum(dtype="i8"))
-            yield from iter_batches(
-                LogChunk(segment, wanted),
-                self._columns,
-                self._options,
-                self._kernels,
-                self._on_bad,
-                self._selection.key_predicates,
-            )
-
-    def _on_bad(self, place: BadPlace) -> None:
-        if self._selection.covers(place.log_offset):
-            self._bad(place)
-
-    def _error_rows(self) -> Iterator[pa.RecordBatch]:
-        places = [
-            place
-            for place in self._bad.take()
-            if self._selection.shows_bad_place(place.log_offset, place.length)
-        ]
-        if places:
-            yield error_batch(places, self._columns)
+            yield from read_single(split, self._kernels, on_bad, task.back_bytes)
 
 
 def read_single(

@@ -29,8 +29,8 @@ from orbitmq.format.columns import Bytes, Rows, ScanOptions, Stop
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.record import BODY_AT
 from orbitmq.log_read import Segment
-from orbitmq.spark.source.bad_places import BadPlaces
-from orbitmq.spark.source.batches import Columns, LogChunk, error_batch, iter_batches
+from orbitmq.spark.source.batches import Columns, LogChunk, RowMaker
+from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.selection import RowSelection
 from orbitmq.spark.streams.cluster import RETRY_S
@@ -56,13 +56,14 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the ranges. WireError, PipelineError: they could not be had."""
     # The ranges say of which topics; the option may hold patterns.
-    wanted = RowSelection.of(replace(options, topics=()))
-    rows = _Rows(options, Columns.of(schema, options), wanted)
+    wanted = RowSelection(replace(options, topics=()))
+    kernels = compiled()
+    maker = RowMaker(Columns.of(schema, options), wanted, kernels, ReadMetrics())
     with connected(options.namesrv) as (loop, core):
         for one in ranges:
             with _fetching(loop, RangeFetcher(core, one, options)) as answers:
                 for body in _joined(answers):
-                    yield from rows.of(one, body)
+                    yield from maker.rows(_chunk(kernels, one, body))
 
 
 @contextmanager
@@ -231,29 +232,15 @@ class RangeFetcher(Fetcher):
         _log.warning("%s; going on behind them (badRecords=%s)", what, self._options.bad_records)
 
 
-class _Rows:
-    """Makes record batches of pulled records. Not thread-safe."""
-
-    def __init__(self, options: ReadOptions, columns: Columns, wanted: RowSelection) -> None:
-        self._options, self._columns, self._wanted = options, columns, wanted
-        self._kernels: Kernels = compiled()
-        self._bad = BadPlaces(options.bad_records)
-
-    def of(self, asked: QueueRange, body: bytes) -> Iterator[pa.RecordBatch]:
-        data = np.frombuffer(body, dtype=np.uint8)
-        rows = self._of_range(asked, _scan(self._kernels, data))
-        rows = self._wanted.select(self._kernels, data, rows)
-        name = f"{asked.topic}@{asked.broker_name}:{asked.queue_id}"
-        chunk = LogChunk(Segment(0, Path(name), data), rows)
-        yield from iter_batches(chunk, self._columns, self._options, self._kernels, self._bad)
-        if places := self._bad.take():
-            yield error_batch(places, self._columns)
-
-    def _of_range(self, asked: QueueRange, rows: Rows) -> Rows:
-        # An inner batch that reaches into the range belongs to where it starts.
-        offsets = rows["queue_offset"]
-        inside: Rows = rows[(offsets >= asked.start) & (offsets < asked.end)]
-        return inside
+def _chunk(kernels: Kernels, asked: QueueRange, body: bytes) -> LogChunk:
+    """Return the records of a pull answer that are of the range."""
+    data = np.frombuffer(body, dtype=np.uint8)
+    rows = _scan(kernels, data)
+    # An inner batch that reaches into the range belongs to where it starts.
+    offsets = rows["queue_offset"]
+    name = f"{asked.topic}@{asked.broker_name}:{asked.queue_id}"
+    inside = rows[(offsets >= asked.start) & (offsets < asked.end)]
+    return LogChunk(Segment(0, Path(name), data), inside)
 
 
 def _scan(kernels: Kernels, data: Bytes) -> Rows:

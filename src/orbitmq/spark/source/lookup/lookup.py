@@ -11,7 +11,7 @@ The answer is complete or there is none: whatever files do not prove is among th
 from bisect import bisect_right
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.errors import FormatError
 from orbitmq.format.index_file import key_hash
@@ -20,7 +20,6 @@ from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.log_read import LogPlan
 from orbitmq.spark.source.lookup.index import WHOLE_BYTES_MAX, find_keys
-from orbitmq.spark.source.lookup.scan_ranges import ScanRanges
 from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS, STEP_BYTES, time_stretch
 from orbitmq.spark.source.lookup.units import (
     Queue,
@@ -38,6 +37,19 @@ WORDS_MAX: Final = 10_000
 
 
 Range = tuple[int, int]
+
+
+class ScanRanges(NamedTuple):
+    """Where records that match a selection may lie; none lies elsewhere.
+
+    A place promises nothing: its record is read and compared with the selection. `offsets` are the log
+    offsets of single records outside of all ranges, ascending; `ranges` are stretches (start, end) of the
+    log that have to be read as a whole, ascending and apart, for example what no index file covers yet.
+    """
+
+    offsets: list[int]
+    ranges: list[Range]
+    read_bytes: int  # of queue and index files, to find this out
 
 
 def scan_ranges(
@@ -104,11 +116,8 @@ class _Lookup:
     def _answer(self, offsets: Iterable[int], ranges: Iterable[Range]) -> ScanRanges:
         clipped = ((max(low, self._start), min(high, self._end)) for low, high in ranges)
         joined = join(part for part in clipped if part[0] < part[1])
-        # The bounds of all stretches in order: an even number of them before an offset is outside.
-        bounds = [bound for part in joined for bound in part]
-        single = (offset for offset in set(offsets) if bisect_right(bounds, offset) % 2 == 0)
-        inside = sorted(offset for offset in single if self._start <= offset < self._end)
-        return ScanRanges(tuple(inside), tuple(joined), self._read_bytes)
+        inside = (offset for offset in offsets if self._start <= offset < self._end)
+        return ScanRanges(outside(inside, joined), joined, self._read_bytes)
 
     # --- by key ---
 
@@ -205,6 +214,13 @@ def uncovered(covered: Iterable[Range], start: int, end: int) -> list[Range]:
         start = max(start, high)
     rest.append((start, end))
     return [(low, high) for low, high in rest if low < high]
+
+
+def outside(offsets: Iterable[int], ranges: Iterable[Range]) -> list[int]:
+    """Return the offsets that lie in none of the stretches (in order and apart), ascending, each once."""
+    # The bounds of all stretches in order: an even number of them before an offset is outside.
+    bounds = [bound for part in ranges for bound in part]
+    return sorted(offset for offset in set(offsets) if bisect_right(bounds, offset) % 2 == 0)
 
 
 def join(ranges: Iterable[Range]) -> list[Range]:
