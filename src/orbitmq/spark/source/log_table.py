@@ -104,13 +104,6 @@ class LogTable:
             yield from _TaskRun(self._columns, selection, metrics).run(partition)
 
 
-def read_log_split(
-    split: Split, options: ReadOptions, schema: StructType
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one split, without filters."""
-    return LogTable(options, schema).read(LogTask(splits=(split,)))
-
-
 def _back_bytes(settings: Mapping[str, str] | None) -> int:
     """Return more than the longest record of the store."""
     text = (settings or {}).get("maxMessageSize", "")
