@@ -346,8 +346,6 @@ async def queue_units(
     core: ClientCore, address: str, queue: MessageQueue, offset: int, count: int
 ) -> list[QueueUnit]:
     """Return the units of a queue from an offset on, as its consume queue holds them."""
-    header = QueryQueueHeader(
-        topic=queue.topic, queue_id=queue.queue_id, index=offset, count=count
-    )
+    header = QueryQueueHeader(topic=queue.topic, queue_id=queue.queue_id, index=offset, count=count)
     answer = await core.calls.checked(address, RequestCode.QUERY_CONSUME_QUEUE, header.write())
     return (QueueUnits.decode(answer.body).queue_data or []) if answer.body else []

@@ -116,7 +116,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Look whether all of this is there."""
         for gap in missing(plan, first, last):
             where = f"{plan.layout.commit_log}: the log from {gap.start} to {gap.end} is not there"
-            pass_over(self._options, f"{where}: it was deleted before the stream read it", SKIP_STEP)
+            pass_over(
+                self._options, f"{where}: it was deleted before the stream read it", SKIP_STEP
+            )
 
     def _shorter(self, offset: int, log_end: int) -> PipelineError:
         return PipelineError(
