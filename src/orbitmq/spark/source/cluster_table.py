@@ -21,7 +21,7 @@ from orbitmq.spark.source.batches import Columns
 from orbitmq.spark.source.cluster_query import find_messages, joined
 from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
-from orbitmq.spark.source.pushdown import narrowed, pushed
+from orbitmq.spark.source.pushdown import TableReader, narrowed, pushed
 from orbitmq.spark.streams.cluster import ClusterView, is_pattern
 from orbitmq.spark.streams.offsets import QueueRange, cut_tasks
 from orbitmq.spark.streams.pull import read_ranges
@@ -41,10 +41,11 @@ SHORT_QUEUE: Final = 1_000
 Ranges = dict[MessageQueue, tuple[int, int]]
 
 
-class ClusterTable:
-    """One query over a cluster. Travels to tasks; not thread-safe."""
+class ClusterTable(TableReader):
+    """One query over a cluster."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options)
         Columns.of(schema, options)  # a wrong schema shall be told before anybody is asked
         self._options, self._schema = options, schema
         self._named = options.topics

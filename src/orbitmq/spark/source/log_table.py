@@ -35,7 +35,7 @@ from orbitmq.spark.source.lookup import lookup
 from orbitmq.spark.source.lookup.lookup import ScanRanges
 from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
 from orbitmq.spark.source.options import BadRecords, ReadOptions
-from orbitmq.spark.source.pushdown import Predicate, narrowed, pushed
+from orbitmq.spark.source.pushdown import Predicate, TableReader, narrowed, pushed
 from orbitmq.spark.source.segment import open_split
 from orbitmq.spark.source.selection import RowSelection
 from orbitmq.units import KiB, MiB
@@ -63,16 +63,16 @@ class LogTask(InputPartition):
     back_bytes: int = BACK_BYTES
 
 
-class LogTable:
-    """One query over a store directory. Travels to tasks; not thread-safe."""
+class LogTable(TableReader):
+    """One query over a store directory."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options)
         self._options = options
         self._columns = Columns.of(schema, options)
         self._predicates: tuple[Predicate, ...] = ()
 
     def push(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Take filters; return those that Spark must do."""
         predicates, left = pushed(filters)
         self._predicates = tuple(predicates)
         return left
