@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from log_builder import LogBuilder
 from orbitmq.format.kernels import compiled
 from orbitmq.log_read import LogPlan, plan_log
+from orbitmq.spark.source.lookup import times
 from orbitmq.spark.source.lookup.lookup import join, outside, uncovered
-from orbitmq.spark.source.lookup.times import time_stretch
 
 FIRST_MS = 1_700_000_000_000
 SECOND = 1000
@@ -39,15 +39,12 @@ def log_of(times: list[int], root: Path) -> tuple[LogPlan, list[tuple[int, int]]
 def stretch(
     plan: LogPlan, start: int | None, end: int | None, margin_ms: int = 0
 ) -> tuple[int, int]:
-    return time_stretch(
-        plan,
-        None if start is None else FIRST_MS + start,
-        None if end is None else FIRST_MS + end,
-        compiled(),
-        lambda count: None,
-        margin_ms=margin_ms,
-        step_bytes=256,
-    )
+    start_ms = None if start is None else FIRST_MS + start
+    end_ms = None if end is None else FIRST_MS + end
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(times, "CLOCK_MARGIN_MS", margin_ms)
+        patch.setattr(times, "STEP_BYTES", 256)
+        return times.time_stretch(plan, start_ms, end_ms, compiled(), lambda count: None)
 
 
 @pytest.mark.feature("P3.options")

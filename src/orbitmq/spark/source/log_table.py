@@ -22,7 +22,6 @@ from orbitmq.log_read import (
     BadPlace,
     Gap,
     LogPlan,
-    OnBad,
     Split,
     cut,
     plan_log,
@@ -201,27 +200,23 @@ class _TaskRun:
         yield from self._maker.bad_rows()
 
     def _chunks(self, task: LogTask) -> Iterator[LogChunk]:
-        on_bad = self._maker.on_bad
-        options = ScanOptions()  # Bodies are checked later, those of wanted records only.
         for split in task.splits:
-            segment = open_split(split)
-            for chunk in read_split(
-                split, segment, self._kernels, options, on_bad, back_bytes=task.back_bytes
-            ):
-                yield LogChunk(segment, chunk.rows)
+            yield from self._split(split, task.back_bytes)
         for split in task.singles:
-            yield from read_single(split, self._kernels, on_bad, task.back_bytes)
+            segment = open_split(split)
+            rows = rows_at(
+                segment, split.start, kernels=self._kernels, limit=split.limit, options=_SINGLE
+            )
+            if len(rows):
+                yield LogChunk(segment, rows)
+            else:
+                # Whether this is the middle of a record or a damaged one only its neighbours tell.
+                yield from self._split(split, task.back_bytes)
 
-
-def read_single(
-    split: Split, kernels: Kernels, on_bad: OnBad, back_bytes: int = BACK_BYTES
-) -> Iterator[LogChunk]:
-    """Yield the record that starts at `split.start`, if one does."""
-    segment = open_split(split)
-    rows = rows_at(segment, split.start, kernels=kernels, limit=split.limit, options=_SINGLE)
-    if len(rows):
-        yield LogChunk(segment, rows)
-        return
-    # Whether this is the middle of a record or a damaged one only its neighbours tell.
-    for chunk in read_split(split, segment, kernels, ScanOptions(), on_bad, back_bytes=back_bytes):
-        yield LogChunk(segment, chunk.rows)
+    def _split(self, split: Split, back_bytes: int) -> Iterator[LogChunk]:
+        segment, on_bad = open_split(split), self._maker.on_bad
+        options = ScanOptions()  # Bodies are checked later, those of wanted records only.
+        for chunk in read_split(
+            split, segment, self._kernels, options, on_bad, back_bytes=back_bytes
+        ):
+            yield LogChunk(segment, chunk.rows)

@@ -19,8 +19,8 @@ from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.log_read import LogPlan
-from orbitmq.spark.source.lookup.index import WHOLE_BYTES_MAX, find_keys
-from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS, STEP_BYTES, time_stretch
+from orbitmq.spark.source.lookup.index import find_keys
+from orbitmq.spark.source.lookup.times import time_stretch
 from orbitmq.spark.source.lookup.units import (
     Queue,
     UnitQuery,
@@ -52,28 +52,20 @@ class ScanRanges(NamedTuple):
     read_bytes: int  # of queue and index files, to find this out
 
 
-def scan_ranges(
-    plan: LogPlan,
-    options: ReadOptions,
-    *,
-    margin_ms: int = CLOCK_MARGIN_MS,
-    step_bytes: int = STEP_BYTES,
-    index_bytes_max: int = WHOLE_BYTES_MAX,
-) -> ScanRanges | None:
+def scan_ranges(plan: LogPlan, options: ReadOptions) -> ScanRanges | None:
     """Return where all records that the options select lie; None: scan the log."""
     if options.bad_records is BadRecords.KEEP:
         return None  # every bad place of the log is a row too
-    lookup = _Lookup(plan, options, index_bytes_max)
-    lookup.narrow_by_time(margin_ms, step_bytes)
+    lookup = _Lookup(plan, options)
+    lookup.narrow_by_time()
     return lookup.run()
 
 
 class _Lookup:
     """One look-up, over the log offsets [start, end). Not thread-safe."""
 
-    def __init__(self, plan: LogPlan, options: ReadOptions, index_bytes_max: int) -> None:
+    def __init__(self, plan: LogPlan, options: ReadOptions) -> None:
         self._plan, self._options = plan, options
-        self._index_bytes_max = index_bytes_max
         self._start = max(plan.start, options.start_offset or 0)
         self._end = plan.end if options.end_offset is None else min(plan.end, options.end_offset)
         self._narrowed = False
@@ -86,19 +78,13 @@ class _Lookup:
     def _count(self, count: int) -> None:
         self._read_bytes += count
 
-    def narrow_by_time(self, margin_ms: int, step_bytes: int) -> None:
+    def narrow_by_time(self) -> None:
         """Leave out what is too old or too young."""
         options, before = self._options, (self._start, self._end)
         if (options.start_ms is None and options.end_ms is None) or not self._plan.files:
             return
         start, end = time_stretch(
-            self._plan,
-            options.start_ms,
-            options.end_ms,
-            self._kernels,
-            self._count,
-            margin_ms=margin_ms,
-            step_bytes=step_bytes,
+            self._plan, options.start_ms, options.end_ms, self._kernels, self._count
         )
         self._start, self._end = max(self._start, start), min(self._end, end)
         self._narrowed = (self._start, self._end) != before
@@ -133,7 +119,7 @@ class _Lookup:
         if len(words) * len(topics) > WORDS_MAX:
             return None
         hashes = frozenset(key_hash(topic, word) for topic in topics for word in words)
-        found = find_keys(self._plan.layout, hashes, self._count, self._index_bytes_max)
+        found = find_keys(self._plan.layout, hashes, self._count)
         if found is None:
             return None
         offsets = list(found.log_offsets)
