@@ -4,7 +4,6 @@ What is set where nobody said otherwise: the Java and the Python that fit, UTC, 
 source "orbitmq", and for a master on this machine the loopback address. Settings of a cluster are its own.
 """
 
-import hashlib
 import logging
 import os
 import shlex
@@ -21,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from orbitmq.errors import SparkSetupError
 from orbitmq.spark.start import daemon
-from orbitmq.spark.start.cache_files import cached_file
+from orbitmq.spark.start.cache_files import cached_file, cached_script
 from orbitmq.spark.start.class_archive import with_archive
 from orbitmq.spark.start.java import Java, find_java
 from orbitmq.spark.start.package import (
@@ -301,5 +300,4 @@ def worker_python() -> str:
     """
     archives = str(Path(pyspark.__file__).parent / "python" / "lib") + "/"
     script = _SCRIPT.format(archives=shlex.quote(archives), python=shlex.quote(sys.executable))
-    name = hashlib.sha256(script.encode()).hexdigest()[:12]
-    return str(cached_file(f"python-{name}/python", script, mode=0o755))
+    return str(cached_script("python", "python", script))
