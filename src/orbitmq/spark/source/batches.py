@@ -6,7 +6,7 @@ nor the JVM needs more memory for large messages. Half messages and rollbacks ar
 stand where a damaged record was, are no rows (`RowSelection`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -25,7 +25,6 @@ from orbitmq.spark.source.bad_places import BadPlaces, describe
 from orbitmq.spark.source.key_rows import key_rows
 from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import ReadOptions
-from orbitmq.spark.source.pushdown import Predicate
 from orbitmq.spark.source.row_columns import (
     ARROW_SCHEMA,
     Gathered,
@@ -44,6 +43,9 @@ INFLATED_BYTES_MAX: Final = 64 * MiB
 _SIZE_MAX: Final = 2**31 - 1
 _COMPRESSED: Final = SysFlag.COMPRESSED.value
 
+_Unpacked = tuple[Rows, dict[int, bytes]]
+"""Rows, and by their index the bodies that had to be unpacked."""
+
 
 class LogChunk(NamedTuple):
     """Rows of consecutive good records; positions count in `segment.data`."""
@@ -57,9 +59,7 @@ class Columns:
     """The columns that a read makes. Immutable; travels to tasks."""
 
     arrow_schema: pa.Schema
-    include_body: bool
-    row_per_key: bool
-    check_crc: bool | None  # None: where bodies are read
+    options: ReadOptions
 
     @classmethod
     def of(cls, schema: StructType, options: ReadOptions) -> "Columns":
@@ -70,8 +70,7 @@ class Columns:
             _require_column(
                 field.name, field.dataType.simpleString(), field.nullable, options.row_per_key
             )
-        given = options.include_body, options.row_per_key, options.check_crc
-        return cls(arrow_schema(schema), *given)
+        return cls(arrow_schema(schema), options)
 
     @property
     def names(self) -> list[str]:
@@ -81,18 +80,19 @@ class Columns:
     @property
     def message_schema(self) -> pa.Schema:
         """The columns that are made of messages, before there is a row for each key."""
-        if not self.row_per_key:
+        if not self.options.row_per_key:
             return self.arrow_schema
         fields = {field.name: field for field in self.arrow_schema if field.name != KEY}
         return pa.schema({"keys": ARROW_SCHEMA.field("keys"), **fields}.values())
 
     @property
     def reads_body(self) -> bool:
-        return self.include_body and "body" in self.names
+        return self.options.include_body and "body" in self.names
 
     @property
     def checks_body(self) -> bool:
-        return self.reads_body if self.check_crc is None else self.check_crc
+        given = self.options.check_crc
+        return self.reads_body if given is None else given
 
 
 def _require_column(name: str, kind: str, nullable: bool, row_per_key: bool) -> None:
@@ -126,15 +126,40 @@ class RowMaker:
             wanted = selection.select(self._kernels, chunk.segment.data, rows)
             if columns.checks_body or columns.reads_body:
                 self._metrics.log_bytes += int(wanted["body_length"].sum(dtype="i8"))
-            yield from iter_batches(
-                LogChunk(chunk.segment, wanted),
-                columns,
-                selection.options,
-                self._kernels,
-                self.on_bad,
-                selection.key_predicates,
-            )
+            yield from self.batches(LogChunk(chunk.segment, wanted))
         yield from self.bad_rows()
+
+    def batches(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a chunk as batches of bounded size; bodies that are broken are bad places.
+
+        Broken is a body that cannot be unpacked and, if checksums are to be compared, one with a wrong one.
+        """
+        for batch in self._message_batches(chunk):
+            if self._columns.options.row_per_key:
+                keys = self._selection.key_predicates
+                yield from key_rows(batch, self._columns.arrow_schema, keys)
+            else:
+                yield batch
+
+    def _message_batches(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
+        columns = self._columns
+        for rows in pieces(chunk.rows, _row_bytes(chunk.rows, columns), BATCH_BYTES):
+            piece = LogChunk(chunk.segment, rows)
+            if columns.checks_body:
+                piece = self._with_right_bodies(piece)
+            unpacks = columns.reads_body and columns.options.decompress
+            whole: Iterable[_Unpacked] = [(piece.rows, {})]
+            parts = _unpacked_pieces(piece, self.on_bad) if unpacks else whole
+            for good, bodies in parts:
+                if len(good):
+                    made = RowColumns(self._kernels, piece.segment.data, good)
+                    yield _batch(made, columns, bodies)
+
+    def _with_right_bodies(self, chunk: LogChunk) -> LogChunk:
+        matches = self._kernels.bodies_match(chunk.segment.data, chunk.rows)
+        for row in chunk.rows[~matches]:
+            self.on_bad(bad_record(chunk.segment, row, "the body does not match its checksum"))
+        return chunk if matches.all() else LogChunk(chunk.segment, chunk.rows[matches])
 
     def on_bad(self, place: BadPlace) -> None:
         """Take note of a bad place, if it concerns the read. CorruptRecordError: the read shall fail."""
@@ -147,38 +172,6 @@ class RowMaker:
         places = [place for place in self.bad.take() if shows(place.log_offset, place.length)]
         if places:
             yield error_batch(places, self._columns)
-
-
-def iter_batches(
-    chunk: LogChunk,
-    columns: Columns,
-    options: ReadOptions,
-    kernels: Kernels,
-    on_bad: OnBad,
-    key_predicates: Sequence[Predicate] = (),
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a chunk as batches of bounded size; `on_bad` is told of bodies that are broken.
-
-    Broken is a body that cannot be unpacked and, if checksums are to be compared, one with a wrong one.
-    """
-    for batch in _message_batches(chunk, columns, options, kernels, on_bad):
-        if columns.row_per_key:
-            yield from key_rows(batch, columns.arrow_schema, key_predicates)
-        else:
-            yield batch
-
-
-def _message_batches(
-    chunk: LogChunk, columns: Columns, options: ReadOptions, kernels: Kernels, on_bad: OnBad
-) -> Iterator[pa.RecordBatch]:
-    for rows in pieces(chunk.rows, _row_bytes(chunk.rows, columns), BATCH_BYTES):
-        piece = LogChunk(chunk.segment, rows)
-        if columns.checks_body:
-            piece = _with_right_bodies(piece, kernels, on_bad)
-        if columns.reads_body and options.decompress:
-            yield from _unpacked_batches(piece, columns, kernels, on_bad)
-        elif len(piece.rows):
-            yield _batch(RowColumns(kernels, piece.segment.data, piece.rows), columns)
 
 
 def other_bytes(rows: Rows) -> Ints:
@@ -215,13 +208,6 @@ def _row_bytes(rows: Rows, columns: Columns) -> Ints:
     return sizes if columns.reads_body else sizes - rows["body_length"]
 
 
-def _with_right_bodies(chunk: LogChunk, kernels: Kernels, on_bad: OnBad) -> LogChunk:
-    matches = kernels.bodies_match(chunk.segment.data, chunk.rows)
-    for row in chunk.rows[~matches]:
-        on_bad(bad_record(chunk.segment, row, "the body does not match its checksum"))
-    return chunk if matches.all() else LogChunk(chunk.segment, chunk.rows[matches])
-
-
 def _compressed(rows: Rows) -> list[int]:
     found: list[int] = np.flatnonzero(rows["sys_flag"] & _COMPRESSED).tolist()
     return found
@@ -234,17 +220,8 @@ def _inflated(chunk: LogChunk, index: int) -> bytes:
     return decompress(stored, int(row["sys_flag"]), INFLATED_BYTES_MAX)
 
 
-def _unpacked_batches(
-    chunk: LogChunk, columns: Columns, kernels: Kernels, on_bad: OnBad
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches whose bodies are unpacked; a batch ends where they become too many bytes."""
-    for rows, bodies in _unpacked_pieces(chunk, on_bad):
-        if len(rows):
-            yield _batch(RowColumns(kernels, chunk.segment.data, rows), columns, bodies)
-
-
-def _unpacked_pieces(chunk: LogChunk, on_bad: OnBad) -> Iterator[tuple[Rows, dict[int, bytes]]]:
-    """Yield good rows, and by their index the bodies that had to be unpacked."""
+def _unpacked_pieces(chunk: LogChunk, on_bad: OnBad) -> Iterator[_Unpacked]:
+    """Yield the good rows; a piece ends where its unpacked bodies become too many bytes."""
     good = np.ones(len(chunk.rows), dtype=np.bool_)
     bodies: dict[int, bytes] = {}
     start = total = 0
@@ -263,23 +240,19 @@ def _unpacked_pieces(chunk: LogChunk, on_bad: OnBad) -> Iterator[tuple[Rows, dic
     yield _without_bad(chunk.rows[start:], good[start:], bodies)
 
 
-def _without_bad(
-    rows: Rows, good: npt.NDArray[np.bool_], bodies: dict[int, bytes]
-) -> tuple[Rows, dict[int, bytes]]:
+def _without_bad(rows: Rows, good: npt.NDArray[np.bool_], bodies: dict[int, bytes]) -> _Unpacked:
     if good.all():
         return rows, bodies
     places = np.cumsum(good) - 1
     return rows[good], {int(places[index]): body for index, body in bodies.items()}
 
 
-def _batch(
-    made: RowColumns, columns: Columns, bodies: dict[int, bytes] | None = None
-) -> pa.RecordBatch:
+def _batch(made: RowColumns, columns: Columns, bodies: dict[int, bytes]) -> pa.RecordBatch:
     """Return all columns; `bodies` replaces those of some rows."""
     arrays = []
     schema = columns.message_schema
     for name in schema.names:
-        if name == "body" and not columns.include_body:
+        if name == "body" and not columns.options.include_body:
             arrays.append(pa.nulls(len(made.rows), pa.binary()))
         elif name == "body" and bodies:
             arrays.append(_replaced_bodies(made, bodies))
