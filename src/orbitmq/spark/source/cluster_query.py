@@ -50,8 +50,8 @@ def find_messages(
 
     `window_ms` are the first and last store times that are wanted. WireError: a broker did not answer.
     """
-    words = {form for word in options.ids for form in (word, word.upper())} or set(options.keys)
-    found = view.run(lambda core: _Finder(core, spans, window_ms).find(sorted(words), options.ids))
+    words = sorted(options.index_words)
+    found = view.run(lambda core: _Finder(core, spans, window_ms).find(words, options.ids))
     return joined(found)
 
 

@@ -40,13 +40,15 @@ import difflib
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from orbitmq.errors import ConfigError
+from orbitmq.errors import ConfigError, FormatError
+from orbitmq.format.message_id import decode_offset_id
 from orbitmq.settings import read_settings
 from orbitmq.spark.shared_paths import absolute_settings, absolute_text
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
@@ -204,6 +206,20 @@ class ReadOptions:
     def store_path(self) -> Path:
         """The store directory."""
         return Path(self.path)
+
+    @property
+    def index_words(self) -> set[str]:
+        """What an index is asked for: ids in both cases of letters, or else keys."""
+        return {form for word in self.ids for form in (word, word.upper())} or set(self.keys)
+
+    @property
+    def named_offsets(self) -> set[int]:
+        """The log offsets that ids name; a producer's id, which may be any text, names none."""
+        named = set()
+        for message_id in self.ids:
+            with suppress(FormatError):
+                named.add(decode_offset_id(message_id)[1])
+        return named
 
     @property
     def settings(self) -> Mapping[str, str] | None:

@@ -13,13 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orbitmq.errors import FormatError
 from orbitmq.format.columns import Bytes, Ints, Mark, Rows
 from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels
-from orbitmq.format.message_id import decode_offset_id
-from orbitmq.format.record import unpack_host
-from orbitmq.message import Host
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
 from orbitmq.spark.source.pushdown import Predicate
 from orbitmq.spark.source.row_columns import RowColumns, gathered
@@ -27,7 +23,6 @@ from orbitmq.spark.source.schemas import KEY
 
 Mask = npt.NDArray[np.bool_]
 _SPACE: Final = ord(" ")
-_HOST_BYTES: Final = (8, 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +111,15 @@ class RowSelection:
         return mask
 
     def _by_id(self, columns: RowColumns) -> Mask:
-        ids = self.options.ids
-        both_cases = {*ids, *(one.upper() for one in ids)}
-        mask = _span_is_one_of(columns, "unique", both_cases)
-        hosts = _offset_ids(ids)
-        named = np.isin(columns.rows["log_offset"], np.array(list(hosts), dtype=np.int64))
-        for index in np.flatnonzero(named).tolist():
-            found = _store_host(columns, index)
-            mask[index] |= found in hosts[int(columns.rows["log_offset"][index])]
+        words = self.options.index_words
+        mask = _span_is_one_of(columns, "unique", words)
+        offsets = np.array(list(self.options.named_offsets), dtype=np.int64)
+        named = np.isin(columns.rows["log_offset"], offsets)
+        if named.any():
+            left = RowColumns(columns.kernels, columns.buffer, columns.rows[named])
+            wanted = pa.array([word for word in words if word.isascii()], pa.string())
+            found = pc.is_in(left.column("offset_id"), value_set=wanted)
+            mask[named] |= found.to_numpy(zero_copy_only=False)
         return mask
 
     def _by_predicates(self, columns: RowColumns) -> Mask:
@@ -154,21 +150,3 @@ def _is_one_of(columns: RowColumns, at: Ints, lengths: Ints, wanted: Collection[
     pieces = gathered(columns.kernels, columns.buffer, at, lengths).array(pa.binary())
     mask: Mask = pc.is_in(pieces, value_set=texts).to_numpy(zero_copy_only=False)
     return mask & (lengths > 0)
-
-
-def _offset_ids(ids: Collection[str]) -> dict[int, set[Host]]:
-    """Return the log offsets and store hosts that ids name; an id of another form names none."""
-    hosts: dict[int, set[Host]] = {}
-    for one in ids:
-        try:
-            host, log_offset = decode_offset_id(one)
-        except FormatError:
-            continue
-        hosts.setdefault(log_offset, set()).add(host)
-    return hosts
-
-
-def _store_host(columns: RowColumns, index: int) -> Host:
-    at = int(columns.store_hosts_at[index])
-    is_v6 = bool(columns.rows["sys_flag"][index] & 0x20)
-    return unpack_host(columns.buffer[at : at + _HOST_BYTES[is_v6]].tobytes())

@@ -13,11 +13,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from orbitmq.errors import FormatError
 from orbitmq.format.index_file import key_hash
 from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels, compiled
-from orbitmq.format.message_id import decode_offset_id
 from orbitmq.log_read import LogPlan
 from orbitmq.spark.source.lookup.index import find_keys
 from orbitmq.spark.source.lookup.times import time_stretch
@@ -110,7 +108,7 @@ class _Lookup:
     def _by_key(self) -> ScanRanges | None:
         """Look up keys or ids. Where both are asked for, a record must have both: ids are fewer."""
         options = self._options
-        words = {form for word in options.ids for form in (word, word.upper())} or set(options.keys)
+        words = options.index_words
         # The index knows a key only together with its topic.
         queues = None if options.topics else list_queues(self._plan.layout)
         if not options.topics and not queues:
@@ -131,7 +129,7 @@ class _Lookup:
             else:
                 offsets += records
         # A user may name any place: only the log tells whether a record starts there.
-        ranges += [(offset, offset + 1) for offset in _places_named(options.ids)]
+        ranges += [(offset, offset + 1) for offset in options.named_offsets]
         if queues is not None:
             # Records of topics that have no queue, as those of deleted topics.
             unknown = self._find_units(queues, UnitQuery(only_gaps=True))
@@ -179,16 +177,6 @@ def _is_rare(queues: list[Queue], query: UnitQuery) -> bool:
         len(queue.files) for queue in queues if query.wants_queue(queue.topic, queue.queue_id)
     )
     return wanted * SHARE_MIN <= sum(len(queue.files) for queue in queues)
-
-
-def _places_named(ids: Iterable[str]) -> list[int]:
-    places = []
-    for message_id in ids:
-        try:
-            places.append(decode_offset_id(message_id)[1])
-        except FormatError:
-            continue  # a producer's id may be any text
-    return places
 
 
 def uncovered(covered: Iterable[Range], start: int, end: int) -> list[Range]:
