@@ -6,6 +6,7 @@ nor the JVM needs more memory for large messages. Half messages and rollbacks ar
 stand where a damaged record was, are no rows (`RowSelection`).
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -15,16 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from orbitmq.errors import ConfigError, FormatError
+from orbitmq.errors import ConfigError, CorruptRecordError, FormatError
 from orbitmq.format.columns import Ints, Rows
 from orbitmq.format.compression import decompress
 from orbitmq.format.kernels import Kernels
 from orbitmq.log_read import BadPlace, OnBad, Segment
 from orbitmq.message import SysFlag
-from orbitmq.spark.source.bad_places import BadPlaces, describe
 from orbitmq.spark.source.key_rows import key_rows
 from orbitmq.spark.source.metrics import ReadMetrics
-from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.row_columns import (
     ARROW_SCHEMA,
     Gathered,
@@ -37,9 +37,16 @@ from orbitmq.spark.source.schemas import ALL_COLUMNS, KEY, MESSAGE_COLUMNS
 from orbitmq.spark.source.selection import RowSelection
 from orbitmq.units import MiB
 
+logger = logging.getLogger(__name__)
+
 BATCH_BYTES: Final = 8 * MiB
 INFLATED_BYTES_MAX: Final = 64 * MiB
 """A compressed body that is longer than this counts as a bad record: a few KiB can unpack to any length."""
+NEXT_STEP: Final = (
+    "Read with badRecords=skip or badRecords=keep to go on without it;"
+    " `orbitmq store check` lists everything that is wrong with the store."
+)
+_LOGGED_MAX: Final = 5  # bad places per task: a broken disk has millions
 _SIZE_MAX: Final = 2**31 - 1
 _COMPRESSED: Final = SysFlag.COMPRESSED.value
 
@@ -117,7 +124,7 @@ class RowMaker:
     ) -> None:
         self._columns, self._selection, self._kernels = columns, selection, kernels
         self._metrics = metrics
-        self.bad = BadPlaces(selection.options.bad_records)
+        self._kept: list[BadPlace] = []
 
     def rows(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
         """Yield the wanted records of a chunk, and what was bad up to its end."""
@@ -162,16 +169,25 @@ class RowMaker:
         return chunk if matches.all() else LogChunk(chunk.segment, chunk.rows[matches])
 
     def on_bad(self, place: BadPlace) -> None:
-        """Take note of a bad place, if it concerns the read. CorruptRecordError: the read shall fail."""
-        if self._selection.covers(place.log_offset):
-            self.bad(place)
+        """Count a bad place, if it concerns the read. CorruptRecordError: the read shall fail."""
+        selection, metrics = self._selection, self._metrics
+        if not selection.covers(place.log_offset):
+            return
+        mode = selection.options.bad_records
+        if mode is BadRecords.FAIL:
+            raise CorruptRecordError(place.path, place.position, place.reason, NEXT_STEP)
+        metrics.bad_places += 1
+        metrics.bad_bytes += place.length
+        if mode is BadRecords.KEEP and selection.shows_bad_place(place.log_offset, place.length):
+            self._kept.append(place)
+        elif mode is BadRecords.SKIP and metrics.bad_places <= _LOGGED_MAX:
+            logger.warning("%s: skipped", _describe(place))
 
     def bad_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the bad places that are to be shown, since the last call."""
-        shows = self._selection.shows_bad_place
-        places = [place for place in self.bad.take() if shows(place.log_offset, place.length)]
-        if places:
-            yield error_batch(places, self._columns)
+        kept, self._kept = self._kept, []
+        if kept:
+            yield error_batch(kept, self._columns)
 
 
 def other_bytes(rows: Rows) -> Ints:
@@ -187,13 +203,17 @@ def error_batch(places: Sequence[BadPlace], columns: Columns) -> pa.RecordBatch:
     known: dict[str, Callable[[], pa.Array]] = {
         "log_offset": lambda: number_array("log_offset", offsets),
         "size": lambda: number_array("size", sizes),
-        "error": lambda: pa.array([describe(place) for place in places], type=pa.string()),
+        "error": lambda: pa.array([_describe(place) for place in places], type=pa.string()),
     }
     arrays = [
         known[field.name]() if field.name in known else pa.nulls(len(places), field.type)
         for field in columns.arrow_schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns.arrow_schema)
+
+
+def _describe(place: BadPlace) -> str:
+    return f"{place.path}, position {place.position}: {place.reason} ({place.length} bytes)"
 
 
 def bad_record(segment: Segment, row: np.void, reason: str) -> BadPlace:

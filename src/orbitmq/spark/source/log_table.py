@@ -28,8 +28,7 @@ from orbitmq.log_read import (
     read_split,
     rows_at,
 )
-from orbitmq.spark.source.bad_places import NEXT_STEP
-from orbitmq.spark.source.batches import Columns, LogChunk, RowMaker
+from orbitmq.spark.source.batches import NEXT_STEP, Columns, LogChunk, RowMaker
 from orbitmq.spark.source.lookup import lookup
 from orbitmq.spark.source.lookup.lookup import ScanRanges
 from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
@@ -179,18 +178,20 @@ class _TaskRun:
 
     def __init__(self, columns: Columns, selection: RowSelection, metrics: ReadMetrics) -> None:
         self._metrics = metrics
+        self._skips = selection.options.bad_records is BadRecords.SKIP
         self._kernels = cast(Kernels, CountingKernels(compiled(), metrics))
         self._maker = RowMaker(columns, selection, self._kernels, metrics)
 
     def run(self, task: LogTask) -> Iterator[pa.RecordBatch]:
-        bad = self._maker.bad
+        metrics = self._metrics
         try:
             for batch in self._batches(task):
-                self._metrics.rows += batch.num_rows
+                metrics.rows += batch.num_rows
                 yield batch
         finally:
-            self._metrics.bad_places, self._metrics.bad_bytes = bad.count, bad.byte_count
-            bad.say_total()
+            if metrics.bad_places and self._skips:
+                counts = metrics.bad_places, metrics.bad_bytes
+                logger.warning("skipped %s bad places of %s bytes", *counts)
 
     def _batches(self, task: LogTask) -> Iterator[pa.RecordBatch]:
         for gap in task.gaps:

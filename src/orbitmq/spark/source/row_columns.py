@@ -11,17 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from orbitmq.errors import FormatError
 from orbitmq.format.columns import Bytes, Ints, Rows
@@ -38,12 +28,12 @@ from orbitmq.format.record import (
 from orbitmq.message import SysFlag
 from orbitmq.spark.source.schemas import KEY_SCHEMA
 
-_SIMPLE_TYPES: Final[dict[type[DataType], pa.DataType]] = {
-    StringType: pa.string(),
-    BinaryType: pa.binary(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    TimestampType: pa.timestamp("us", tz="UTC"),
+_SIMPLE_TYPES: Final[dict[str, pa.DataType]] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
 
@@ -59,7 +49,7 @@ def _arrow_type(kind: DataType) -> pa.DataType:
     if isinstance(kind, MapType):
         value = pa.field("value", _arrow_type(kind.valueType), kind.valueContainsNull)
         return pa.map_(pa.field("key", _arrow_type(kind.keyType), nullable=False), value)
-    return _SIMPLE_TYPES[type(kind)]
+    return _SIMPLE_TYPES[kind.simpleString()]
 
 
 ARROW_SCHEMA: Final = arrow_schema(KEY_SCHEMA)
