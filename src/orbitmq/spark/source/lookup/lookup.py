@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from orbitmq.format.index_file import key_hash
-from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.log_read import LogPlan
 from orbitmq.spark.source.lookup.index import find_keys
@@ -26,7 +25,7 @@ from orbitmq.spark.source.lookup.units import (
     list_queues,
     record_starts,
 )
-from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, ReadOptions
+from orbitmq.spark.source.options import BadRecords, ReadOptions
 
 SHARE_MIN: Final = 4
 """A topic is looked up by its queues if they are at most one in so many: else the log is read anyway."""
@@ -132,7 +131,7 @@ class _Lookup:
         ranges += [(offset, offset + 1) for offset in options.named_offsets]
         if queues is not None:
             # Records of topics that have no queue, as those of deleted topics.
-            unknown = self._find_units(queues, UnitQuery(only_gaps=True))
+            unknown = self._find_units(queues, UnitQuery(options, only_gaps=True))
             if unknown is None:
                 return None
             offsets += unknown.offsets
@@ -148,17 +147,8 @@ class _Lookup:
     # --- by queue ---
 
     def _by_queue(self) -> ScanRanges | None:
-        options = self._options
-        query = UnitQuery(
-            topics=frozenset(options.topics),
-            queue_id=options.queue_id,
-            start_queue_offset=options.start_queue_offset or 0,
-            end_queue_offset=(
-                OFFSET_MAX if options.end_queue_offset is None else options.end_queue_offset
-            ),
-            tag_hashes=frozenset(java_hash(tag) for tag in options.tags),
-        )
-        if not (query.topics or query.queue_id is not None or query.has_queue_range):
+        options, query = self._options, UnitQuery(self._options)
+        if not (options.topics or options.queue_id is not None or query.has_queue_range):
             return None
         queues = list_queues(self._plan.layout)
         if not queues or (not query.has_queue_range and not _is_rare(queues, query)):
