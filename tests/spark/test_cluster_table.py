@@ -13,7 +13,7 @@ from orbitmq.client import Admin, Message, Producer
 from orbitmq.errors import NoRouteError, PipelineError, UnreachableError
 from orbitmq.spark.source import cluster_table
 from orbitmq.spark.source.cluster_query import joined
-from orbitmq.spark.source.source import register
+from orbitmq.spark.start.session import register
 from orbitmq.spark.streams.offsets import QueueRange, cut_tasks
 from orbitmq.testing import Broker
 from orbitmq.wire.bodies.message_queue import MessageQueue

@@ -9,59 +9,42 @@ cluster is read by pull requests (`cluster_table`), a stream in batches (`orbitm
 Filters are pushed down where `spark.sql.python.filterPushdown.enabled` is true (Spark's default is false).
 """
 
-from typing import TYPE_CHECKING, Final
-
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import KEY_SCHEMA, MESSAGE_SCHEMA
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-FORMAT: Final = "orbitmq"
-
-
-def register(spark: "SparkSession") -> None:
-    """Make the format "orbitmq" known to a session."""
-    spark.dataSource.register(OrbitmqSource)
-
 
 class OrbitmqSource(DataSource):
-    """Messages of a store or of a cluster. Spark makes it and its readers in processes of their own."""
+    """Messages of a store or of a cluster. Spark makes it and its readers in processes of their own.
+
+    A reader opens nothing when it is made: it is also sent to tasks.
+    """
 
     @classmethod
     def name(cls) -> str:
-        return FORMAT
+        return "orbitmq"
 
     def schema(self) -> StructType:
         return KEY_SCHEMA if ReadOptions.parse(self.options).row_per_key else MESSAGE_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return table_reader(ReadOptions.parse(self.options), schema)
+        options = ReadOptions.parse(self.options)
+        if options.namesrv:
+            from orbitmq.spark.source.cluster_table import ClusterTable
+
+            return ClusterTable(options, schema)
+        from orbitmq.spark.source.log_table import LogTable
+
+        return LogTable(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return stream_reader(ReadOptions.parse(self.options), schema)
+        options = ReadOptions.parse(self.options)
+        if options.namesrv:
+            from orbitmq.spark.streams.topics import TopicStreamReader
 
+            return TopicStreamReader(options, schema)
+        from orbitmq.spark.streams.store import StoreStreamReader
 
-def table_reader(options: ReadOptions, schema: StructType) -> DataSourceReader:
-    """Return the table of a store directory or of a cluster. Opens nothing: it is also sent to tasks."""
-    if options.namesrv:
-        from orbitmq.spark.source.cluster_table import ClusterTable
-
-        return ClusterTable(options, schema)
-    from orbitmq.spark.source.log_table import LogTable
-
-    return LogTable(options, schema)
-
-
-def stream_reader(options: ReadOptions, schema: StructType) -> DataSourceStreamReader:
-    """Return the stream of a store directory or of a cluster. Opens nothing: it is also sent to tasks."""
-    if options.namesrv:
-        from orbitmq.spark.streams.topics import TopicStreamReader
-
-        return TopicStreamReader(options, schema)
-    from orbitmq.spark.streams.store import StoreStreamReader
-
-    return StoreStreamReader(options, schema)
+        return StoreStreamReader(options, schema)

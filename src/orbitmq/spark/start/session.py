@@ -146,11 +146,11 @@ def register(spark: SparkSession) -> None:
 
     Where the package is installed, Spark finds the format by itself (`pyspark_orbitmq`), without push-down.
     """
-    from orbitmq.spark.source.source import register as register_source
+    from orbitmq.spark.source.source import OrbitmqSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        register_source(spark)
+        spark.dataSource.register(OrbitmqSource)
     except AnalysisException as error:
         # Spark looks for the name in the active session, which may be another that has it.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
