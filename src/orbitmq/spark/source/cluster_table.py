@@ -12,7 +12,7 @@ are read only if they are named.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from orbitmq.errors import NoRouteError, ResponseError
@@ -21,7 +21,7 @@ from orbitmq.spark.source.batches import Columns
 from orbitmq.spark.source.cluster_query import find_messages, joined
 from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
-from orbitmq.spark.source.pushdown import TableReader, narrowed, pushed
+from orbitmq.spark.source.pushdown import TableReader
 from orbitmq.spark.streams.cluster import ClusterView, is_pattern
 from orbitmq.spark.streams.offsets import QueueRange, cut_tasks
 from orbitmq.spark.streams.pull import read_ranges
@@ -47,14 +47,7 @@ class ClusterTable(TableReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options)
         Columns.of(schema, options)  # a wrong schema shall be told before anybody is asked
-        self._options, self._schema = options, schema
-        self._named = options.topics
-
-    def push(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Take what narrows the read; all filters are left to Spark, too."""
-        predicates, _ = pushed(filters)
-        self._options = narrowed(self._options, predicates)
-        return list(filters)
+        self._schema, self._named = schema, options.topics
 
     def partitions(self) -> list[InputPartition]:
         """Ask the cluster and cut its queues into tasks."""
@@ -76,7 +69,8 @@ class ClusterTable(TableReader):
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield the rows of one task."""
         if partition.value is not None:  # Spark's own, where a table has none
-            yield from read_ranges(partition.value, self._options, self._schema)
+            given = self._options, self._schema, self._predicates
+            yield from read_ranges(partition.value, *given)
 
     def _ranges(self, view: ClusterView) -> Ranges:
         """Return of each queue what has to be read. NoRouteError: a topic that was named is not there."""

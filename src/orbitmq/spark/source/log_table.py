@@ -5,12 +5,12 @@ is where the last whole record ended when the query was planned.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from orbitmq.errors import NotAStoreError
@@ -33,7 +33,7 @@ from orbitmq.spark.source.lookup import lookup
 from orbitmq.spark.source.lookup.lookup import ScanRanges
 from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
 from orbitmq.spark.source.options import BadRecords, ReadOptions
-from orbitmq.spark.source.pushdown import Predicate, TableReader, narrowed, pushed
+from orbitmq.spark.source.pushdown import TableReader
 from orbitmq.spark.source.segment import open_split
 from orbitmq.spark.source.selection import RowSelection
 from orbitmq.units import KiB, MiB
@@ -66,19 +66,11 @@ class LogTable(TableReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options)
-        self._options = options
         self._columns = Columns.of(schema, options)
-        self._predicates: tuple[Predicate, ...] = ()
-
-    def push(self, filters: Sequence[Filter]) -> list[Filter]:
-        predicates, left = pushed(filters)
-        self._predicates = tuple(predicates)
-        return left
 
     def partitions(self) -> list[InputPartition]:
         """Look at the store and cut it into tasks."""
-        options = narrowed(self._options, self._predicates)
-        settings = options.settings
+        options, settings = self._options, self._options.settings
         plan = plan_log(options.store_path, settings)
         gaps = _gaps(plan, options)
         ranges = lookup.scan_ranges(plan, options)
@@ -96,9 +88,8 @@ class LogTable(TableReader):
         """Yield the rows of one task."""
         if not isinstance(partition, LogTask):
             return  # Spark's own, where a table has none
-        options = narrowed(self._options, self._predicates)
-        selection = RowSelection(options, self._predicates)
-        with task_metrics(options.metrics_path) as metrics:
+        selection = RowSelection(self._options, self._predicates)
+        with task_metrics(self._options.metrics_path) as metrics:
             yield from _TaskRun(self._columns, selection, metrics).run(partition)
 
 

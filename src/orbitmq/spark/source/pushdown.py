@@ -111,12 +111,17 @@ class TableReader(DataSourceReader):
     """A table that takes filters, where it may. Travels to tasks; not thread-safe."""
 
     def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._predicates: tuple[Predicate, ...] = ()
         if options.pushdown:
             self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
     def push(self, filters: Sequence[Filter]) -> list[Filter]:
         """Take filters; return those that Spark must do."""
-        raise NotImplementedError
+        predicates, left = pushed(filters)
+        self._predicates = tuple(predicates)
+        self._options = narrowed(self._options, predicates)
+        return left
 
 
 class _PushFilters:

@@ -29,6 +29,7 @@ from orbitmq.log_read import Segment
 from orbitmq.spark.source.batches import Columns, LogChunk, RowMaker
 from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.pushdown import Predicate
 from orbitmq.spark.source.selection import RowSelection
 from orbitmq.spark.streams.cluster import RETRY_S, connected, plain_pull
 from orbitmq.spark.streams.offsets import QueueRange
@@ -46,11 +47,14 @@ _LOG_OFFSET_AT: Final = 28  # in a record
 
 
 def read_ranges(
-    ranges: Sequence[QueueRange], options: ReadOptions, schema: StructType
+    ranges: Sequence[QueueRange],
+    options: ReadOptions,
+    schema: StructType,
+    predicates: tuple[Predicate, ...] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the ranges. WireError, PipelineError: they could not be had."""
     # The ranges say of which topics; the option may hold patterns.
-    wanted = RowSelection(replace(options, topics=()))
+    wanted = RowSelection(replace(options, topics=()), predicates)
     kernels = compiled()
     maker = RowMaker(Columns.of(schema, options), wanted, kernels, ReadMetrics())
     with connected(options.namesrv) as (loop, core):
