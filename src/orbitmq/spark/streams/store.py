@@ -8,6 +8,7 @@ before which segments were deleted.
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -45,16 +46,13 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "queue offsets are for a cluster; a store starts at earliest, latest or a timestamp"
             )
             raise ConfigError("startingOffsets", options.starting_offsets, rule)
-        self._opened_tail: LogTail | None = None
         self._target: int | None = None
 
     # --- beside the driver ---
 
-    @property
+    @cached_property
     def _tail(self) -> LogTail:
-        if self._opened_tail is None:
-            self._opened_tail = LogTail(self._options.store_path, self._options.settings)
-        return self._opened_tail
+        return LogTail(self._options.store_path, self._options.settings)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {"log": NOT_STARTED}
