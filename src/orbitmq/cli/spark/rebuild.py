@@ -1,5 +1,6 @@
 """`orbitmq spark rebuild`."""
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,21 +92,9 @@ def _scope(topics: list[str] | None, only: Only | None) -> "Scope":
 
 def rebuild_value(report: "RebuildReport") -> dict[str, Any]:
     """Return a rebuild's result as JSON prints it."""
-    return {
-        "dry_run": report.dry_run,
-        "root": str(report.root),
-        "records": report.records,
-        "log_bytes": report.log_bytes,
-        "queues": report.queues,
-        "units": report.units,
-        "index_files": report.index_files,
-        "index_entries": report.index_entries,
-        "conflicts": report.conflicts,
-        "trusted": report.trusted,
-        "kept": [str(path) for path in report.kept],
-        "shuffle_bytes": report.shuffle_bytes,
-        "seconds": {stage: round(seconds, 3) for stage, seconds in report.seconds.items()},
-    }
+    seconds = {stage: round(seconds, 3) for stage, seconds in report.seconds.items()}
+    kept = [str(path) for path in report.kept]
+    return asdict(report) | {"root": str(report.root), "kept": kept, "seconds": seconds}
 
 
 def print_rebuild(report: "RebuildReport") -> None:
