@@ -20,10 +20,11 @@ from orbitmq.spark.source.lookup.index import find_keys
 from orbitmq.spark.source.lookup.times import time_stretch
 from orbitmq.spark.source.lookup.units import (
     Queue,
+    Range,
     UnitQuery,
     find_units,
     list_queues,
-    record_starts,
+    resolved,
 )
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 
@@ -31,9 +32,6 @@ SHARE_MIN: Final = 4
 """A topic is looked up by its queues if they are at most one in so many: else the log is read anyway."""
 WORDS_MAX: Final = 10_000
 """Keys and ids times topics; for more the log is read."""
-
-
-Range = tuple[int, int]
 
 
 class ScanRanges(NamedTuple):
@@ -119,14 +117,11 @@ class _Lookup:
         found = find_keys(self._plan.layout, hashes, self._count)
         if found is None:
             return None
-        offsets = list(found.log_offsets)
-        ranges: list[Range] = []
-        for stretch in uncovered(found.covered, self._start, self._end):
-            records = self._records_of(stretch)
-            if records is None:
-                ranges.append(stretch)
-            else:
-                offsets += records
+        # The index has a record where a stretch starts that it does not cover, unless an option names it.
+        unsure = self._start if self._start > self._plan.start else -1
+        rest = uncovered(found.covered, self._start, self._end)
+        offsets, ranges = resolved(self._plan, rest, unsure, self._kernels, self._count)
+        offsets += found.log_offsets
         # A user may name any place: only the log tells whether a record starts there.
         ranges += [(offset, offset + 1) for offset in options.named_offsets]
         if queues is not None:
@@ -137,12 +132,6 @@ class _Lookup:
             offsets += unknown.offsets
             ranges += unknown.ranges
         return self._answer(offsets, ranges)
-
-    def _records_of(self, stretch: Range) -> list[int] | None:
-        """Return the records of a short stretch that starts where the index has a record."""
-        if stretch[0] == self._start > self._plan.start:
-            return None  # a place that an option names
-        return record_starts(self._plan, *stretch, self._kernels, self._count)
 
     # --- by queue ---
 

@@ -9,7 +9,7 @@ Believed without a look at the record: that it is of the unit's topic and has a 
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
@@ -49,6 +49,7 @@ _DTYPES: Final = {QueueKind.SIMPLE: cq_unit.UNIT_DTYPE, QueueKind.BATCH: batch_u
 
 Units = npt.NDArray[np.void]  # of cq_unit.UNIT_DTYPE or batch_unit.UNIT_DTYPE
 Flags = npt.NDArray[np.bool_]
+Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class UnitRanges(NamedTuple):
 
     log_offsets: list[int]
     record_bytes: int
-    stretches: list[tuple[int, int]]
+    stretches: list[Range]
 
     @property
     def cost_bytes(self) -> int:
@@ -167,9 +168,10 @@ def find_units(
         found = window.find()
         on_read(window.read_bytes)
         unit_bytes += window.read_bytes
-        offsets, stretches = _resolved(found, split, plan, kernels, on_read)
+        # Where a unit's record ends and a gap begins, another one starts.
+        offsets, stretches = resolved(plan, found.stretches, split.start, kernels, on_read)
         total = UnitRanges(
-            total.log_offsets + offsets,
+            total.log_offsets + found.log_offsets + offsets,
             total.record_bytes + found.record_bytes,
             total.stretches + stretches,
         )
@@ -179,23 +181,26 @@ def find_units(
     return total
 
 
-def _resolved(
-    found: UnitRanges, split: Split, plan: LogPlan, kernels: Kernels, on_read: OnRead
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return offsets and stretches; of a short stretch, where its records start."""
-    offsets, stretches = list(found.log_offsets), []
-    for start, end in found.stretches:
-        # Where a unit's record ends and a gap begins, another one starts.
-        is_known = start > split.start
-        records = record_starts(plan, start, end, kernels, on_read) if is_known else None
+def resolved(
+    plan: LogPlan, stretches: Iterable[Range], unsure: int, kernels: Kernels, on_read: OnRead
+) -> tuple[list[int], list[Range]]:
+    """Return where the records of short stretches start, and the other stretches as they are.
+
+    A record starts where each of them does, but for one that starts at `unsure`.
+    """
+    offsets: list[int] = []
+    left: list[Range] = []
+    for start, end in stretches:
+        is_known = start != unsure
+        records = _record_starts(plan, start, end, kernels, on_read) if is_known else None
         if records is None:
-            stretches.append((start, end))
+            left.append((start, end))
         else:
             offsets += records
-    return offsets, stretches
+    return offsets, left
 
 
-def record_starts(
+def _record_starts(
     plan: LogPlan, start: int, end: int, kernels: Kernels, on_read: OnRead
 ) -> list[int] | None:
     """Return the log offsets of all records that start in [start, end), where a record starts at `start`.
@@ -328,7 +333,7 @@ class _Window:
 
     # --- what no unit covers ---
 
-    def _gaps(self, cover: _Cover) -> list[tuple[int, int]]:
+    def _gaps(self, cover: _Cover) -> list[Range]:
         split = self._split
         starts = np.concatenate([[split.start], cover.ends])
         ends = np.concatenate([cover.starts, [split.end]])
