@@ -44,18 +44,14 @@ def check_setting(value: str) -> str:
     return value
 
 
-def sends_package(context: SparkContext) -> bool:
-    """Return whether this application's executors need to be sent the package."""
+def send_package(context: SparkContext) -> None:
+    """Send the package to all executors of an application, those that come later too, unless they have it."""
     conf = context.getConf()
     if is_local(context.master or "") or conf.get(PACKAGE_SETTING) == INSTALLED:
-        return False
+        return
     sent = (conf.get("spark.submit.pyFiles") or "").split(",")
-    return not any(Path(file).name == ARCHIVE for file in sent)
-
-
-def send_package(context: SparkContext) -> None:
-    """Send the package to all executors of an application, those that come later too."""
-    context.addPyFile(str(_archive()))
+    if not any(Path(file).name == ARCHIVE for file in sent):
+        context.addPyFile(str(_archive()))
 
 
 @cache

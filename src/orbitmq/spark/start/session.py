@@ -30,7 +30,6 @@ from orbitmq.spark.start.package import (
     check_setting,
     is_local,
     send_package,
-    sends_package,
 )
 from orbitmq.spark.start.prestart import prestart_daemon
 
@@ -116,8 +115,7 @@ def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContex
             raise
         step = "`orbitmq spark doctor` looks at Java, Python and the settings."
         raise SparkSetupError("Spark's JVM ended while it started", step) from error
-    if sends_package(context):
-        send_package(context)
+    send_package(context)
     return context
 
 
