@@ -35,8 +35,7 @@ Place = tuple[MessageQueue, int]
 
 class _Answer(NamedTuple):
     records: list[Record]
-    index_ms: int  # store time of the newest indexed message
-    index_offset: int  # log offset of it; 0 in an answer without messages
+    header: QueryAnswer  # time and log offset of the newest indexed message; 0 without messages
 
 
 class _TooMany(Exception):  # noqa: N818  (never leaves this module)
@@ -51,8 +50,7 @@ def find_messages(
     `window_ms` are the first and last store times that are wanted. WireError: a broker did not answer.
     """
     words = sorted(options.index_words)
-    found = view.run(lambda core: _Finder(core, spans, window_ms).find(words, options.ids))
-    return joined(found)
+    return view.run(lambda core: _Finder(core, spans, window_ms).find(words, options.ids))
 
 
 def joined(ranges: Iterable[QueueRange]) -> list[QueueRange]:
@@ -112,7 +110,7 @@ class _Finder:
         if len(answer.records) < ANSWER_MAX:
             return answer.records
         # No message is younger than the index, and none found here than the newest of them.
-        end_ms = min(end_ms, answer.index_ms + SECOND_MS)
+        end_ms = min(end_ms, answer.header.index_last_update_timestamp + SECOND_MS)
         if end_ms - begin_ms < SECOND_MS:
             raise _TooMany
         middle = (begin_ms + end_ms) // 2
@@ -136,11 +134,8 @@ class _Finder:
             also=_NOT_FOUND,
             timeout_ms=_TIMEOUT_MS,
         )
-        index = QueryAnswer.read(answer.fields)
         records = [] if answer.code else list(_records(answer.body))
-        return _Answer(
-            records, index.index_last_update_timestamp, index.index_last_update_phyoffset
-        )
+        return _Answer(records, QueryAnswer.read(answer.fields))
 
     def _whole_queues(self, topic: str, broker_name: str) -> list[QueueRange]:
         return [
@@ -177,7 +172,7 @@ class _Finder:
         answer = await self._ask(queue.topic, queue.broker_name, key, 0, OFFSET_MAX)
         if all(found.log_offset != record.log_offset for found in answer.records):
             return -1
-        return max(answer.index_offset, record.log_offset)
+        return max(answer.header.index_last_update_phyoffset, record.log_offset)
 
     async def _queue_behind(self, whole: QueueRange, index_offset: int) -> QueueRange:
         """Return the messages of a queue that lie behind a log offset."""
