@@ -11,9 +11,8 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from orbitmq.client.core.message import Message
 from orbitmq.client.sync.producer import Producer
-from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
-from orbitmq.spark.source.source import stream_reader
+from orbitmq.spark.source.source import OrbitmqSource
 from orbitmq.testing import Broker
 
 Offset = dict[str, Any]
@@ -25,7 +24,7 @@ BATCHES_MAX = 10_000
 @contextmanager
 def open_reader(**options: str) -> Iterator[DataSourceStreamReader]:
     """Yield a reader as Spark makes it beside the driver."""
-    reader = stream_reader(ReadOptions.parse(options), MESSAGE_SCHEMA)
+    reader = OrbitmqSource(options=options).streamReader(MESSAGE_SCHEMA)
     try:
         yield reader
     finally:

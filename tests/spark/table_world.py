@@ -5,16 +5,17 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from orbitmq.spark.source.pushdown import TableReader
 from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
-from orbitmq.spark.source.source import OrbitmqReader, OrbitmqSource
+from orbitmq.spark.source.source import OrbitmqSource
 
 Row = dict[str, Any]
 
 
-def table_reader(**options: object) -> OrbitmqReader:
+def table_reader(**options: object) -> TableReader:
     """Return the reader of a query, as it is after its way to another process."""
     given = {name: str(value) for name, value in options.items()}
-    reader: OrbitmqReader = travelled(OrbitmqSource(options=given).reader(MESSAGE_SCHEMA))
+    reader: TableReader = travelled(OrbitmqSource(options=given).reader(MESSAGE_SCHEMA))
     return reader
 
 
@@ -22,7 +23,7 @@ def travelled(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))
 
 
-def read_tasks(reader: OrbitmqReader, tasks: list[InputPartition]) -> list[Row]:
+def read_tasks(reader: TableReader, tasks: list[InputPartition]) -> list[Row]:
     """Return the rows of these tasks, in log order of each broker."""
     rows = [
         row for task in tasks for batch in reader.read(travelled(task)) for row in batch.to_pylist()

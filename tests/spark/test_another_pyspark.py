@@ -19,9 +19,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from orbitmq.spark import context as contexts
+from orbitmq.spark.source.cluster_table import ClusterTable
+from orbitmq.spark.source.log_table import LogTable
 from orbitmq.spark.source.row_columns import ARROW_SCHEMA, arrow_schema
 from orbitmq.spark.source.schemas import KEY_SCHEMA, MESSAGE_SCHEMA
-from orbitmq.spark.source.source import OrbitmqReader
 from orbitmq.spark.start import session, workers
 from orbitmq.spark.start.workers import acknowledging
 
@@ -162,7 +163,8 @@ def test_a_context_stops_as_slowly_as_spark_has_it(
 
 def test_a_reader_overrides_nothing_of_its_class() -> None:
     """However Spark asks whether filters are pushed: by the class there is nothing, and it filters itself."""
-    assert OrbitmqReader.pushFilters is DataSourceReader.pushFilters
+    assert LogTable.pushFilters is DataSourceReader.pushFilters
+    assert ClusterTable.pushFilters is DataSourceReader.pushFilters
 
 
 @pytest.mark.parametrize("schema", [MESSAGE_SCHEMA, KEY_SCHEMA], ids=["messages", "keys"])

@@ -21,12 +21,14 @@ from orbitmq.spark.source.batches import (
     INFLATED_BYTES_MAX,
     Columns,
     LogChunk,
+    RowMaker,
     error_batch,
-    iter_batches,
-    pieces,
 )
+from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.row_columns import pieces
 from orbitmq.spark.source.schemas import MESSAGE_COLUMNS, MESSAGE_SCHEMA
+from orbitmq.spark.source.selection import RowSelection
 from orbitmq.units import MiB
 
 PACKED = {
@@ -51,8 +53,10 @@ def _batches(
     chunk: LogChunk, options: ReadOptions, schema: StructType = MESSAGE_SCHEMA
 ) -> tuple[list[Any], list[BadPlace]]:
     bad: list[BadPlace] = []
-    columns = Columns.of(schema, options)
-    return list(iter_batches(chunk, columns, options, compiled(), bad.append)), bad
+    columns, selection = Columns.of(schema, options), RowSelection(options)
+    maker = RowMaker(columns, selection, compiled(), ReadMetrics())
+    maker.on_bad = bad.append  # type: ignore[method-assign]
+    return list(maker.batches(chunk)), bad
 
 
 def _bodies(found: list[Any]) -> list[bytes | None]:
@@ -156,7 +160,7 @@ def test_pieces_are_as_large_as_the_limit_allows() -> None:
     found = [piece.tolist() for piece in pieces(rows, weights, limit=10)]
 
     assert found == [[0, 1], [2], [3], [4, 5], [6]]
-    assert list(pieces(rows[:0], weights[:0])) == []
+    assert list(pieces(rows[:0], weights[:0], limit=10)) == []
 
 
 @pytest.mark.feature("P1")

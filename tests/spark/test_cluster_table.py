@@ -2,20 +2,19 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 
 import golden_stores
 from orbitmq.client import Admin, Message, Producer
 from orbitmq.errors import NoRouteError, PipelineError, UnreachableError
 from orbitmq.spark.source import cluster_table
 from orbitmq.spark.source.cluster_query import joined
-from orbitmq.spark.source.cluster_table import ClusterTask, cut_tasks
-from orbitmq.spark.source.source import register
-from orbitmq.spark.streams.offsets import QueueRange
+from orbitmq.spark.start.session import register
+from orbitmq.spark.streams.offsets import QueueRange, cut_tasks
 from orbitmq.testing import Broker
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.topic_config import PERM_WRITE
@@ -109,7 +108,7 @@ def test_a_long_queue_is_pulled_by_several_tasks(broker: Broker) -> None:
 
     tasks = reader.partitions()
 
-    ranges = [one for task in tasks if isinstance(task, ClusterTask) for one in task.ranges]
+    ranges = [one for task in tasks for one in task.value]
     assert len(tasks) > 3
     assert joined(ranges) == [QueueRange("Pull1", "broker-a", 0, 0, ranges[-1].end)]
 
@@ -170,11 +169,9 @@ def test_messages_that_were_deleted_meanwhile_follow_the_rule_for_bad_records(
         planned = table_reader(namesrv=broker.namesrv).partitions()
         # As it was planned before the first messages of each queue were deleted.
         tasks = [
-            replace(task, ranges=tuple(one._replace(start=0) for one in task.ranges))
-            for task in planned
-            if isinstance(task, ClusterTask)
+            InputPartition(tuple(one._replace(start=0) for one in task.value)) for task in planned
         ]
-        assert tasks != planned
+        assert [task.value for task in tasks] != [task.value for task in planned]
 
         with pytest.raises(PipelineError, match="were deleted"):
             read_tasks(table_reader(namesrv=broker.namesrv), list(tasks))
@@ -206,12 +203,12 @@ def test_short_ranges_share_a_task_and_long_ones_are_cut() -> None:
     short = [QueueRange("T", "a", number, 0, 10) for number in range(4)]
     ranges = [*short, QueueRange("T", "a", 4, 100, 1100), QueueRange("T", "b", 0, 0, 10)]
 
-    tasks = cut_tasks(ranges, {MessageQueue("T", "a", 4): 500}, 100_000)
+    tasks = cut_tasks(ranges, 100_000, {MessageQueue("T", "a", 4): 500}, 1024)
 
-    assert tasks[0].ranges[:4] == tuple(short)
-    assert all(len({one.broker_name for one in task.ranges}) == 1 for task in tasks)
-    assert joined(one for task in tasks for one in task.ranges) == sorted(ranges)
-    assert sum(one.queue_id == 4 for task in tasks for one in task.ranges) == 5
+    assert tasks[0][:4] == tuple(short)
+    assert all(len({one.broker_name for one in task}) == 1 for task in tasks)
+    assert joined(one for task in tasks for one in task) == sorted(ranges)
+    assert sum(one.queue_id == 4 for task in tasks for one in task) == 5
 
 
 @pytest.mark.feature("P2")

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,9 @@ import pytest
 import golden_stores
 from orbitmq.client import Admin, Message, Producer
 from orbitmq.format.index_file import key_hash
+from orbitmq.spark.source.lookup import index as lookup_index
 from orbitmq.spark.source.lookup import lookup
+from orbitmq.spark.source.lookup import times as lookup_times
 from orbitmq.spark.source.lookup import units as lookup_units
 from orbitmq.spark.source.lookup.index import find_keys
 from orbitmq.spark.source.metrics import ReadMetrics, read_metrics
@@ -25,8 +26,8 @@ from spark.table_world import Row, table_rows
 DAMAGED = [name for name in golden_stores.torn_variants() if name.startswith(("index", "cq"))]
 SELECTIONS = 12
 
-# Golden stores are small and their messages minutes apart: no margins, small steps.
-SMALL: dict[str, Any] = {"margin_ms": 0, "step_bytes": 4096}
+BY_CHAINS, WHOLE = 0, 1 << 30
+"""So many bytes of entries are read in full."""
 
 
 class World:
@@ -43,9 +44,9 @@ class World:
             patch.setattr(lookup, "scan_ranges", lambda plan, options: None)
             return table_rows(**self._given, **options)
 
-    def looked_up(self, settings: dict[str, Any], **options: str) -> list[Row]:
+    def looked_up(self, index_bytes_max: int = WHOLE, **options: str) -> list[Row]:
         """Return what is found with look-ups where they help, though the store is small."""
-        real = partial(lookup.scan_ranges, **settings)
+        real = lookup.scan_ranges
 
         def counting(*arguments: Any) -> Any:
             found = real(*arguments)
@@ -54,6 +55,10 @@ class World:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lookup, "scan_ranges", counting)
+            # Golden stores are small and their messages minutes apart: no margins, small steps.
+            patch.setattr(lookup_times, "CLOCK_MARGIN_MS", 0)
+            patch.setattr(lookup_times, "STEP_BYTES", 4096)
+            patch.setattr(lookup_index, "WHOLE_BYTES_MAX", index_bytes_max)
             patch.setattr(lookup_units, "SINGLE_BYTES", 0)
             return table_rows(**self._given, **options)
 
@@ -106,8 +111,7 @@ def test_look_ups_in_a_store_that_java_wrote_give_the_rows_of_a_scan(
 
     for _ in range(SELECTIONS):
         options = random_options(rng, world.rows)
-        by_chains = {"index_bytes_max": rng.choice([0, 1 << 30])}
-        found = world.looked_up(SMALL | by_chains, **options)
+        found = world.looked_up(rng.choice([BY_CHAINS, WHOLE]), **options)
         assert found == world.scanned(**options), options
 
     assert world.answers > SELECTIONS // 2
@@ -126,14 +130,14 @@ def test_look_ups_through_damaged_files_give_the_rows_of_a_scan(
 
     for _ in range(SELECTIONS // 2):
         options = random_options(rng, world.rows, with_tags=with_tags)
-        assert world.looked_up(SMALL, **options) == world.scanned(**options), options
+        assert world.looked_up(**options) == world.scanned(**options), options
 
 
 DAMAGED_INDEX = [
     (name, index_bytes_max)
     for name in DAMAGED
     if name.startswith("index-")
-    for index_bytes_max in (0, 1 << 30)
+    for index_bytes_max in (BY_CHAINS, WHOLE)
     # By chains alone, one that ends early cannot be told from one that ends.
     if index_bytes_max or name != "index-chain-zero"
 ]
@@ -153,7 +157,7 @@ def test_the_key_whose_chain_is_damaged_is_found(
     world = World(root, golden_stores.GOLDEN / "crashed.conf")
     options = damaged_key(variant)
 
-    found = world.looked_up(SMALL | {"index_bytes_max": index_bytes_max}, **options)
+    found = world.looked_up(index_bytes_max, **options)
 
     assert found == world.scanned(**options) != []
     assert world.answers == 1

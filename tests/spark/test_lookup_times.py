@@ -4,12 +4,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from log_builder import LogBuilder
 from orbitmq.format.kernels import compiled
 from orbitmq.log_read import LogPlan, plan_log
-from orbitmq.spark.source.lookup.lookup import join, uncovered
-from orbitmq.spark.source.lookup.times import time_stretch
+from orbitmq.spark.source.lookup import times
+from orbitmq.spark.source.lookup.lookup import join, outside, uncovered
 
 FIRST_MS = 1_700_000_000_000
 SECOND = 1000
@@ -37,15 +39,12 @@ def log_of(times: list[int], root: Path) -> tuple[LogPlan, list[tuple[int, int]]
 def stretch(
     plan: LogPlan, start: int | None, end: int | None, margin_ms: int = 0
 ) -> tuple[int, int]:
-    return time_stretch(
-        plan,
-        None if start is None else FIRST_MS + start,
-        None if end is None else FIRST_MS + end,
-        compiled(),
-        lambda count: None,
-        margin_ms=margin_ms,
-        step_bytes=256,
-    )
+    start_ms = None if start is None else FIRST_MS + start
+    end_ms = None if end is None else FIRST_MS + end
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(times, "CLOCK_MARGIN_MS", margin_ms)
+        patch.setattr(times, "STEP_BYTES", 256)
+        return times.time_stretch(plan, start_ms, end_ms, compiled(), lambda count: None)
 
 
 @pytest.mark.feature("P3.options")
@@ -103,3 +102,13 @@ def test_what_is_not_covered_and_what_is_together_are_everything() -> None:
     assert uncovered([], 5, 55) == [(5, 55)]
     assert join([*rest, *covered]) == [(5, 60)]
     assert all(before[1] < after[0] for before, after in pairwise(join([(7, 9), (1, 3), (2, 5)])))
+
+
+@given(
+    st.lists(st.integers(0, 60), max_size=20),
+    st.lists(st.integers(0, 60), max_size=10, unique=True).map(sorted),
+)
+def test_offsets_inside_a_range_are_read_with_it(offsets: list[int], bounds: list[int]) -> None:
+    ranges = list(zip(bounds[::2], bounds[1::2], strict=False))
+    covered = {offset for start, end in ranges for offset in range(start, end)}
+    assert outside(offsets, ranges) == sorted(set(offsets) - covered)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 
 from golden_stores import settings, unpack
 from log_builder import LogBuilder, write_log
@@ -20,7 +21,7 @@ from orbitmq.spark.shared_paths import absolute_settings, require_seen
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
 from orbitmq.spark.source.segment import open_segment
-from orbitmq.spark.streams.store import SplitPartition, StoreStreamReader
+from orbitmq.spark.streams.store import StoreStreamReader
 from orbitmq.units import MiB
 from spark.rebuild_world import InProcessSpark, made_files
 from spark.table_world import read_tasks, table_reader
@@ -148,9 +149,9 @@ def test_a_stream_that_may_skip_does_not_skip_a_store_that_its_executor_does_not
     deleted = Split(str(root / "commitlog" / f"{SEGMENT:020d}"), SEGMENT, SEGMENT, SEGMENT + 9, 99)
     away = deleted._replace(path=f"/nowhere{deleted.path}")
 
-    assert list(reader.read(SplitPartition(deleted))) == []
+    assert list(reader.read(InputPartition(deleted))) == []
     with pytest.raises(StoreError, match="does not see this directory"):
-        list(reader.read(SplitPartition(away)))
+        list(reader.read(InputPartition(away)))
 
 
 @pytest.mark.feature("P16")

@@ -4,7 +4,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from py4j.protocol import Py4JError
@@ -51,6 +51,7 @@ class Interruptible:
         self._before: Callable[[int, FrameType | None], Any] | int | None = None
         self._installed = False
         self.interrupted = False
+        """Whether Ctrl-C was pressed; a job asks before it changes anything for good."""
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -58,14 +59,10 @@ class Interruptible:
             self._installed = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         if self._installed:
             signal.signal(signal.SIGINT, self._before)
+        error = raised[1]
         if self.interrupted and not isinstance(error, KeyboardInterrupt):
             of_spark = isinstance(error, Py4JError | PySparkException)  # that it was cancelled
             raise KeyboardInterrupt from (None if of_spark else error)

@@ -28,70 +28,67 @@ DETAILS: Final = "ORBITMQ_DEBUG=1 shows all of what Spark said."
 class _Known(NamedTuple):
     """A cause that many meet: what to look for, what it means, what to do."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     error: type[PipelineError]
     what: str
     next_step: str
 
 
-_KNOWN: Final = tuple(
-    _Known(re.compile(pattern), error, what, step)
-    for pattern, error, what, step in (
-        (
-            r"ModuleNotFoundError: No module named '(\w+)",
-            SparkSetupError,
-            "the Python of the executors has no module {0}",
-            "Install it there, or send it along: docs/SPARK.md says how.",
-        ),
-        (
-            r'Cannot run program "([^"]+)"',
-            SparkSetupError,
-            "Spark cannot start {0}",
-            "Set PYSPARK_PYTHON to a Python that the executors have.",
-        ),
-        (
-            r"\[PYTHON_VERSION_MISMATCH\] ([^\n]+)",
-            SparkSetupError,
-            "{0}",
-            "Set PYSPARK_PYTHON to the driver's version of Python.",
-        ),
-        (
-            r"OutOfMemoryError: ([^\n]+)",
-            JobFailedError,
-            "the JVM ran out of memory ({0})",
-            "Give it more: --conf spark.driver.memory=4g, on a cluster spark.executor.memory too.",
-        ),
-        (
-            r"Python worker exited unexpectedly|Python worker process crash",
-            JobFailedError,
-            "a Python worker ended in the middle of a task",
-            "Mostly memory is short: give fewer cores (--master 'local[1]') or more memory.",
-        ),
-        (
-            r"ExecutorLostFailure[^\n]*?Reason: ([^\n]+)",
-            JobFailedError,
-            "an executor was lost too often ({0})",
-            "The executors' logs on the workers say why.",
-        ),
-        (
-            r"All masters are unresponsive",
-            SparkSetupError,
-            "no Spark master answers at that address",
-            "Look whether it runs, and at --master.",
-        ),
-        (
-            r"cancelled as part of cancellation of all jobs|Job \d+ cancelled",
-            JobFailedError,
-            "the job was cancelled",
-            "",
-        ),
-        (
-            r"SparkContext was shut ?down|stopped SparkContext",
-            JobFailedError,
-            "Spark was stopped while the job ran",
-            "",
-        ),
-    )
+_KNOWN: Final = (
+    _Known(
+        r"ModuleNotFoundError: No module named '(\w+)",
+        SparkSetupError,
+        "the Python of the executors has no module {0}",
+        "Install it there, or send it along: docs/SPARK.md says how.",
+    ),
+    _Known(
+        r'Cannot run program "([^"]+)"',
+        SparkSetupError,
+        "Spark cannot start {0}",
+        "Set PYSPARK_PYTHON to a Python that the executors have.",
+    ),
+    _Known(
+        r"\[PYTHON_VERSION_MISMATCH\] ([^\n]+)",
+        SparkSetupError,
+        "{0}",
+        "Set PYSPARK_PYTHON to the driver's version of Python.",
+    ),
+    _Known(
+        r"OutOfMemoryError: ([^\n]+)",
+        JobFailedError,
+        "the JVM ran out of memory ({0})",
+        "Give it more: --conf spark.driver.memory=4g, on a cluster spark.executor.memory too.",
+    ),
+    _Known(
+        r"Python worker exited unexpectedly|Python worker process crash",
+        JobFailedError,
+        "a Python worker ended in the middle of a task",
+        "Mostly memory is short: give fewer cores (--master 'local[1]') or more memory.",
+    ),
+    _Known(
+        r"ExecutorLostFailure[^\n]*?Reason: ([^\n]+)",
+        JobFailedError,
+        "an executor was lost too often ({0})",
+        "The executors' logs on the workers say why.",
+    ),
+    _Known(
+        r"All masters are unresponsive",
+        SparkSetupError,
+        "no Spark master answers at that address",
+        "Look whether it runs, and at --master.",
+    ),
+    _Known(
+        r"cancelled as part of cancellation of all jobs|Job \d+ cancelled",
+        JobFailedError,
+        "the job was cancelled",
+        "",
+    ),
+    _Known(
+        r"SparkContext was shut ?down|stopped SparkContext",
+        JobFailedError,
+        "Spark was stopped while the job ran",
+        "",
+    ),
 )
 
 
@@ -147,8 +144,7 @@ def _class(name: str) -> type[OrbitError] | None:
 
 def _known(text: str, what: str) -> PipelineError | None:
     for known in _KNOWN:
-        match = known.pattern.search(text)
-        if match:
+        if match := re.search(known.pattern, text):
             sentence = known.what.format(*match.groups())
             return known.error(f"{what}: {sentence}", known.next_step)
     return None

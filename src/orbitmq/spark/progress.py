@@ -12,8 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from orbitmq.spark.context import Interruptible, context_of
 
@@ -79,7 +78,7 @@ class StageCounter:
         return self._records.value
 
 
-class JobProgress:
+class JobProgress(Interruptible):
     """Shows the stages of one job, one after the other. The driver's job thread starts stages; a thread
     of its own looks at the counters and calls `show`, never two calls at once.
 
@@ -87,20 +86,14 @@ class JobProgress:
     """
 
     def __init__(self, spark: "Spark", *, show: Show | None = None) -> None:
-        self._spark = spark
+        super().__init__(spark)
         self._show = show
-        self._interruptible = Interruptible(spark)
         self._lock = threading.Lock()  # guards the three below, and calls of `show`
         self._counter: StageCounter | None = None
         self._started = 0.0
         self._shown: StageProgress | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="orbitmq-progress", daemon=True)
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C was pressed; a job asks before it changes anything for good."""
-        return self._interruptible.interrupted
 
     def stage(self, name: str, total_bytes: int = 0) -> StageCounter:
         """Finish the stage before and start one; its tasks take the returned counter with them."""
@@ -113,24 +106,19 @@ class JobProgress:
         return counter
 
     def __enter__(self) -> Self:
-        self._interruptible.__enter__()
+        super().__enter__()
         if self._show is not None:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         self._over.set()
         if self._show is not None:
             self._thread.join()
-        if error is None:
+        if raised[1] is None:
             with self._lock:
                 self._look(finished=True)
-        self._interruptible.__exit__(kind, error, trace)
+        super().__exit__(*raised)
 
     def _watch(self) -> None:
         while not self._over.wait(LOOK_SECONDS):

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbitmq.cli.demo.load import BODY_BYTES, KILL_AFTER_SECONDS, key
 from orbitmq.cli.demo.report import Report, Timer
 from orbitmq.errors import OrbitError
 
@@ -28,18 +29,12 @@ if TYPE_CHECKING:
 
 TOPIC = "Orders"
 QUEUES = 4
-BODY_BYTES = 256
 CONSUME_SECONDS_MAX = 60.0
-KILL_AFTER_SECONDS = (0.8, 1.6)  # of sending; the moment is random
 ORBITMQ = [sys.executable, "-c", "from orbitmq.cli import main; main()"]
 
 
 def body(n: int) -> bytes:
     return f"message {n} is number {n // QUEUES} of its queue".encode().ljust(BODY_BYTES, b".")
-
-
-def key(n: int) -> str:
-    return f"order-{n}"
 
 
 class LiveDemo:
@@ -228,11 +223,7 @@ class LiveDemo:
     def check(self) -> None:
         from orbitmq.store.verify.check import check_store
 
-        with Timer() as timer:
-            findings = check_store(self.root / "store", {}).findings
-        for finding in findings[:5]:
-            self.report.remark(str(finding))
-        self.line("check", f"{len(findings)} findings", timer, ok=not findings)
+        self.report.findings("check", lambda: check_store(self.root / "store", {}).findings)
 
 
 def _message(n: int) -> "Message":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from orbitmq.units import MiB
 
 if TYPE_CHECKING:
-    from orbitmq.message import AppendRequest
+    from orbitmq.message import AppendRequest, AppendResult
     from orbitmq.store.config import StoreConfig
     from orbitmq.store.store import MessageStore
 
@@ -23,6 +23,7 @@ LANES: Final = len(TOPICS) * QUEUES
 TAGS: Final = ("created", "paid", "packed", "sent", "done")
 BATCH: Final = 64
 BODY_BYTES: Final = 256
+KILL_AFTER_SECONDS: Final = (0.8, 1.6)  # of writing; the moment is random
 SETTINGS: Final = {
     "mappedFileSizeCommitLog": str(16 * MiB),
     "maxHashSlotNum": "100000",
@@ -82,24 +83,23 @@ def demo_config(root: Path) -> "StoreConfig":
     return StoreConfig.from_settings(root, SETTINGS)
 
 
-def append_all(store: "MessageStore", first: int, end: int) -> Iterator[int]:
-    """Append messages; yield how many there are after each acknowledged batch."""
-    count = first
+def append_all(store: "MessageStore", first: int, end: int) -> Iterator[list["AppendResult"]]:
+    """Append messages; yield the results of each acknowledged batch."""
     for batch in batches(first, end):
         results = store.append_many(batch)
         refused = [result for result in results if not result.status.stored]
         if refused:
             raise RuntimeError(f"append refused: {refused[0].status.name}: {refused[0].reason}")
-        count += len(batch)
-        yield count
+        yield results
 
 
 def main() -> None:
     from orbitmq.store.store import MessageStore
 
-    root, first = Path(sys.argv[1]), int(sys.argv[2])
+    root, count = Path(sys.argv[1]), int(sys.argv[2])
     with MessageStore.open(demo_config(root)) as store:
-        for count in append_all(store, first, 2**62):
+        for results in append_all(store, count, 2**62):
+            count += len(results)
             sys.stdout.write(f"{count}\n")
             sys.stdout.flush()
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from rich.markup import escape
 
-from orbitmq.cli.demo.live import TOPIC, body, key
+from orbitmq.cli.demo.live import TOPIC, body
+from orbitmq.cli.demo.load import key
 from orbitmq.cli.demo.report import Report, Timer
 from orbitmq.cli.output import bytes_text
 from orbitmq.cli.spark.options import require_pyspark
@@ -88,11 +89,7 @@ class PipelineDemo:
     def verify(self, spark: "SparkSession") -> None:
         from orbitmq.spark.jobs.verify.job import verify
 
-        with Timer() as timer:
-            findings = verify(spark, self.root).findings
-        for finding in findings[:5]:
-            self.report.remark(str(finding))
-        self.line("verify", f"{len(findings)} findings", timer, ok=not findings)
+        self.report.findings("verify", lambda: verify(spark, self.root).findings)
 
     def query_by_key(self, spark: "SparkSession") -> None:
         wanted = self._random.sample(self.numbers, KEYS)

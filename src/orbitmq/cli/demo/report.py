@@ -1,6 +1,7 @@
 """What the demo prints: one line per step with its figures, and whether they are ok."""
 
 import time
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
@@ -25,6 +26,14 @@ class Report:
         rate = f"{count / timer.seconds:,.0f}/s" if timer and count else ""
         mark = "[green]ok[/]" if ok else "[red]WRONG[/]"
         self.console.print(f"{step:8}{text:43}{took:>9}{rate:>13}  {mark}")
+
+    def findings(self, step: str, check: Callable[[], Sequence[object]]) -> None:
+        """Print the step of a check of the store, and the first things that it found wrong."""
+        with Timer() as timer:
+            found = check()
+        for finding in found[:5]:
+            self.remark(str(finding))
+        self.line(step, f"{len(found)} findings", timer, ok=not found)
 
     def remark(self, text: str) -> None:
         self.console.print(f"{'':8}{text}", style="dim", soft_wrap=True)

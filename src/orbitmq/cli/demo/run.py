@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_left
+from collections.abc import Callable
 from pathlib import Path
 
 from orbitmq.cli.demo import load
@@ -28,7 +29,6 @@ RANDOM_READS = 10_000
 KEY_QUERIES = 1_000
 TIME_SEARCHES = 1_000
 LIVE_SHARE = 5  # the broker's part has so many times fewer messages than the store's
-KILL_AFTER_SECONDS = (0.8, 1.6)  # of writing; the moment is random
 
 
 def run_demo(messages: int, *, keep: bool = False) -> bool:
@@ -82,8 +82,7 @@ class StoreDemo:
 
     def write(self, store: MessageStore) -> None:
         with Timer() as timer:
-            for batch in load.batches(0, self.messages):
-                results = store.append_many(batch)
+            for results in load.append_all(store, 0, self.messages):
                 self._store_ms += [result.store_ms for result in results]
             store.wait_dispatched()
         in_queues = sum(_queue_lengths(store))
@@ -111,13 +110,17 @@ class StoreDemo:
         self.line("read", f"{seen:,} in order, by queue", timer, seen, ok=seen == self.messages)
 
     def read_at_random(self, store: MessageStore) -> None:
-        good = 0
+        def is_found(n: int) -> bool:
+            found = store.get(*load.place(n), 1)
+            return decode_record(found.records[0]).body == load.body(n)
+
+        self._try_some("at random, by offset", RANDOM_READS, is_found)
+
+    def _try_some(self, what: str, count: int, is_found: Callable[[int], bool]) -> None:
+        """Look for so many messages, any of them."""
         with Timer() as timer:
-            for _ in range(RANDOM_READS):
-                n = self._random.randrange(self.messages)
-                found = store.get(*load.place(n), 1)
-                good += decode_record(found.records[0]).body == load.body(n)
-        self.line("", f"{good:,} at random, by offset", timer, good, ok=good == RANDOM_READS)
+            good = sum(is_found(self._random.randrange(self.messages)) for _ in range(count))
+        self.line("", f"{good:,} {what}", timer, good, ok=good == count)
 
     def read_by_tag(self, store: MessageStore) -> None:
         wanted, seen = load.TAGS[1], 0
@@ -136,25 +139,21 @@ class StoreDemo:
         self.line("", f"{seen:,} by tag {wanted!r}", timer, seen, ok=seen == expected)
 
     def query_by_key(self, store: MessageStore) -> None:
-        good = 0
-        with Timer() as timer:
-            for _ in range(KEY_QUERIES):
-                n = self._random.randrange(self.messages)
-                hits = store.query(load.place(n).topic, load.key(n), exact=True)
-                good += [decode_record(raw).body for raw in hits] == [load.body(n)]
-        self.line("", f"{good:,} by key", timer, good, ok=good == KEY_QUERIES)
+        def is_found(n: int) -> bool:
+            hits = store.query(load.place(n).topic, load.key(n), exact=True)
+            return [decode_record(raw).body for raw in hits] == [load.body(n)]
+
+        self._try_some("by key", KEY_QUERIES, is_found)
 
     def search_by_time(self, store: MessageStore) -> None:
         lanes = [self._store_ms[lane :: load.LANES] for lane in range(load.LANES)]
-        good = 0
-        with Timer() as timer:
-            for _ in range(TIME_SEARCHES):
-                lane = self._random.randrange(load.LANES)
-                moment = self._random.choice(lanes[lane])
-                where = load.place(lane)
-                offset = store.offset_by_time(where.topic, where.queue_id, moment, Boundary.LOWER)
-                good += offset == bisect_left(lanes[lane], moment)
-        self.line("", f"{good:,} searches by time", timer, good, ok=good == TIME_SEARCHES)
+
+        def is_found(n: int) -> bool:
+            where, moment = load.place(n), self._store_ms[n]
+            offset = store.offset_by_time(where.topic, where.queue_id, moment, Boundary.LOWER)
+            return offset == bisect_left(lanes[n % load.LANES], moment)
+
+        self._try_some("searches by time", TIME_SEARCHES, is_found)
 
     def kill_a_writer(self) -> int:
         """Return how many messages were acknowledged when the writer was killed."""
@@ -168,7 +167,7 @@ class StoreDemo:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdout is not None
             acknowledged = int(writer.stdout.readline())
-            kill_at = time.monotonic() + self._random.uniform(*KILL_AFTER_SECONDS)
+            kill_at = time.monotonic() + self._random.uniform(*load.KILL_AFTER_SECONDS)
             while time.monotonic() < kill_at:
                 acknowledged = int(writer.stdout.readline())
             writer.kill()
@@ -200,11 +199,7 @@ class StoreDemo:
     def check(self) -> None:
         from orbitmq.store.verify.check import check_store
 
-        with Timer() as timer:
-            findings = check_store(self.root, load.SETTINGS).findings
-        for finding in findings[:5]:
-            self.remark(str(finding))
-        self.line("check", f"{len(findings)} findings", timer, ok=not findings)
+        self.report.findings("check", lambda: check_store(self.root, load.SETTINGS).findings)
 
 
 def _queue_lengths(store: MessageStore) -> list[int]:

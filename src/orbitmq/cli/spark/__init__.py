@@ -5,5 +5,9 @@ import typer
 from orbitmq.cli.spark import dispatch, doctor, prepare, rebuild, verify
 
 app = typer.Typer(help="Rebuild, verify, dispatch and query stores on Spark.", no_args_is_help=True)
-for _part in (doctor, prepare, rebuild, verify, dispatch):
-    _part.register(app)
+app.command()(doctor.doctor)
+app.command()(doctor.package)
+app.command()(prepare.prepare)
+app.command()(rebuild.rebuild)
+app.command()(verify.verify)
+app.command()(dispatch.dispatch)

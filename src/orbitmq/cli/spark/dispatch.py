@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orbitmq.cli.output import Output, bytes_text, note, print_json
-from orbitmq.cli.spark.options import Conf, Master, OutputForm, Root, open_session
+from orbitmq.cli.spark.options import Conf, Master, open_session
+from orbitmq.cli.store import OutputForm, Root
 
 if TYPE_CHECKING:
     from orbitmq.spark.jobs.dispatch.job import DispatchJob, DispatchProgress
@@ -26,11 +27,6 @@ Checkpoint = Annotated[
     Path | None,
     typer.Option(help="Where Spark keeps its notes while the job runs; default in the store."),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(dispatch)
 
 
 def dispatch(

@@ -6,16 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orbitmq.cli.output import Output, bytes_text, note, print_json, print_table
-from orbitmq.cli.spark.options import Conf, Master, OutputForm, require_pyspark, spark_settings
+from orbitmq.cli.spark.options import Conf, Master, require_pyspark, spark_settings
+from orbitmq.cli.store import OutputForm
 
 if TYPE_CHECKING:
     from orbitmq.spark.start.doctor import Check
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(doctor)
-    app.command()(package)
 
 
 def doctor(master: Master = None, conf: Conf = None, output: OutputForm = Output.TABLE) -> None:

@@ -1,26 +1,17 @@
-"""What all commands of `orbitmq spark` share: where Spark runs, and how they print."""
+"""What all commands of `orbitmq spark` share: where Spark runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.output import Output
 from orbitmq.errors import ConfigError, SparkSetupError
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-Root = Annotated[Path, typer.Argument(metavar="DIR", help="Store directory (storePathRootDir).")]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True, dir_okay=False, help="broker.conf with the sizes that are not in the files."
-    ),
-]
 Master = Annotated[
     str | None,
     typer.Option(help="Where Spark runs: local[*] (default), spark://host:port, yarn, k8s://..."),
@@ -29,7 +20,6 @@ Conf = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; may be given many times."),
 ]
-OutputForm = Annotated[Output, typer.Option(help="How to print.")]
 
 
 @contextmanager

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import typer
-
 from orbitmq.cli.output import bytes_text, note
 from orbitmq.cli.spark.options import require_pyspark
 from orbitmq.units import MiB
@@ -16,11 +14,6 @@ _MESSAGES: Final = 100
 _JOBS: Final = (
     f"import sys, pathlib, {__name__} as it; it.run_jobs(*map(pathlib.Path, sys.argv[1:]))"
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(prepare)
 
 
 def prepare() -> None:

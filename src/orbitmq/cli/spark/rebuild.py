@@ -1,5 +1,6 @@
 """`orbitmq spark rebuild`."""
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -7,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitmq.cli.output import Output, bytes_text, print_json
-from orbitmq.cli.spark.options import Conf, Config, Master, OutputForm, Root, spark_context
+from orbitmq.cli.spark.options import Conf, Master, spark_context
+from orbitmq.cli.store import Config, OutputForm, Root
 from orbitmq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,11 +40,6 @@ To = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Read the log; change nothing.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(rebuild)
-
-
 def rebuild(
     root: Root,
     topics: Topics = None,
@@ -59,9 +56,19 @@ def rebuild(
     New files are made beside the old ones and take their place at the very end; the old ones are kept in
     the quarantine. A dry run reads the log and says what would be made.
     """
-    scope = _scope(topics, only)  # what is wrong with the options shows before Spark starts
-    _require_store(root, config)
-    report = _run(root, scope, to, master, conf, config, dry_run=dry_run)
+    from orbitmq.cli.spark.progress import shown_progress
+    from orbitmq.settings import load_settings
+    from orbitmq.store.offline.tools import config_of
+
+    # What is wrong with the options, or is no store, shows before Spark starts.
+    scope, settings = _scope(topics, only), load_settings(config)
+    config_of(root, settings)
+    with spark_context(master, conf) as spark, shown_progress(spark) as progress:
+        from orbitmq.spark.jobs.rebuild.job import RebuildOptions
+        from orbitmq.spark.jobs.rebuild.job import rebuild as rebuild_store
+
+        options = RebuildOptions(scope, to, dry_run=dry_run)
+        report = rebuild_store(spark, root, settings, options, progress=progress)
     if output is Output.JSON:
         print_json(rebuild_value(report))
     else:
@@ -83,50 +90,11 @@ def _scope(topics: list[str] | None, only: Only | None) -> "Scope":
     return Scope(index=False, topics=names)
 
 
-def _require_store(root: Path, config: Path | None) -> None:
-    from orbitmq.settings import load_settings
-    from orbitmq.store.offline.tools import config_of
-
-    config_of(root, load_settings(config))
-
-
-def _run(
-    root: Path,
-    scope: "Scope",
-    to: Path | None,
-    master: str | None,
-    conf: list[str] | None,
-    config: Path | None,
-    *,
-    dry_run: bool,
-) -> "RebuildReport":
-    from orbitmq.cli.spark.progress import shown_progress
-    from orbitmq.settings import load_settings
-    from orbitmq.spark.jobs.rebuild.job import RebuildOptions
-    from orbitmq.spark.jobs.rebuild.job import rebuild as rebuild_on_spark
-
-    options = RebuildOptions(scope, to, dry_run=dry_run)
-    with spark_context(master, conf) as spark, shown_progress(spark) as progress:
-        return rebuild_on_spark(spark, root, load_settings(config), options, progress=progress)
-
-
 def rebuild_value(report: "RebuildReport") -> dict[str, Any]:
     """Return a rebuild's result as JSON prints it."""
-    return {
-        "dry_run": report.dry_run,
-        "root": str(report.root),
-        "records": report.records,
-        "log_bytes": report.log_bytes,
-        "queues": report.queues,
-        "units": report.units,
-        "index_files": report.index_files,
-        "index_entries": report.index_entries,
-        "conflicts": report.conflicts,
-        "trusted": report.trusted,
-        "kept": [str(path) for path in report.kept],
-        "shuffle_bytes": report.shuffle_bytes,
-        "seconds": {stage: round(seconds, 3) for stage, seconds in report.seconds.items()},
-    }
+    seconds = {stage: round(seconds, 3) for stage, seconds in report.seconds.items()}
+    kept = [str(path) for path in report.kept]
+    return asdict(report) | {"root": str(report.root), "kept": kept, "seconds": seconds}
 
 
 def print_rebuild(report: "RebuildReport") -> None:

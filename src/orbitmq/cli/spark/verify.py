@@ -3,12 +3,8 @@
 import typer
 
 from orbitmq.cli.output import Output, print_json
-from orbitmq.cli.spark.options import Conf, Config, Master, OutputForm, Root, spark_context
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(verify)
+from orbitmq.cli.spark.options import Conf, Master, spark_context
+from orbitmq.cli.store import Config, OutputForm, Root
 
 
 def verify(

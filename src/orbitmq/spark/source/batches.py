@@ -6,7 +6,8 @@ nor the JVM needs more memory for large messages. Half messages and rollbacks ar
 stand where a damaged record was, are no rows (`RowSelection`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -15,31 +16,42 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from orbitmq.errors import ConfigError, FormatError
+from orbitmq.errors import ConfigError, CorruptRecordError, FormatError
 from orbitmq.format.columns import Ints, Rows
 from orbitmq.format.compression import decompress
 from orbitmq.format.kernels import Kernels
 from orbitmq.log_read import BadPlace, OnBad, Segment
 from orbitmq.message import SysFlag
-from orbitmq.spark.source.bad_places import describe
 from orbitmq.spark.source.key_rows import key_rows
-from orbitmq.spark.source.options import ReadOptions
-from orbitmq.spark.source.pushdown import Predicate
+from orbitmq.spark.source.metrics import ReadMetrics
+from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.row_columns import (
     ARROW_SCHEMA,
     Gathered,
     RowColumns,
     arrow_schema,
     number_array,
+    pieces,
 )
 from orbitmq.spark.source.schemas import ALL_COLUMNS, KEY, MESSAGE_COLUMNS
+from orbitmq.spark.source.selection import RowSelection
 from orbitmq.units import MiB
+
+logger = logging.getLogger(__name__)
 
 BATCH_BYTES: Final = 8 * MiB
 INFLATED_BYTES_MAX: Final = 64 * MiB
 """A compressed body that is longer than this counts as a bad record: a few KiB can unpack to any length."""
+NEXT_STEP: Final = (
+    "Read with badRecords=skip or badRecords=keep to go on without it;"
+    " `orbitmq store check` lists everything that is wrong with the store."
+)
+_LOGGED_MAX: Final = 5  # bad places per task: a broken disk has millions
 _SIZE_MAX: Final = 2**31 - 1
 _COMPRESSED: Final = SysFlag.COMPRESSED.value
+
+_Unpacked = tuple[Rows, dict[int, bytes]]
+"""Rows, and by their index the bodies that had to be unpacked."""
 
 
 class LogChunk(NamedTuple):
@@ -54,8 +66,7 @@ class Columns:
     """The columns that a read makes. Immutable; travels to tasks."""
 
     arrow_schema: pa.Schema
-    include_body: bool
-    row_per_key: bool = False
+    options: ReadOptions
 
     @classmethod
     def of(cls, schema: StructType, options: ReadOptions) -> "Columns":
@@ -66,7 +77,7 @@ class Columns:
             _require_column(
                 field.name, field.dataType.simpleString(), field.nullable, options.row_per_key
             )
-        return cls(arrow_schema(schema), options.include_body, options.row_per_key)
+        return cls(arrow_schema(schema), options)
 
     @property
     def names(self) -> list[str]:
@@ -76,14 +87,19 @@ class Columns:
     @property
     def message_schema(self) -> pa.Schema:
         """The columns that are made of messages, before there is a row for each key."""
-        if not self.row_per_key:
+        if not self.options.row_per_key:
             return self.arrow_schema
         fields = {field.name: field for field in self.arrow_schema if field.name != KEY}
         return pa.schema({"keys": ARROW_SCHEMA.field("keys"), **fields}.values())
 
     @property
     def reads_body(self) -> bool:
-        return self.include_body and "body" in self.names
+        return self.options.include_body and "body" in self.names
+
+    @property
+    def checks_body(self) -> bool:
+        given = self.options.check_crc
+        return self.reads_body if given is None else given
 
 
 def _require_column(name: str, kind: str, nullable: bool, row_per_key: bool) -> None:
@@ -100,49 +116,78 @@ def _require_column(name: str, kind: str, nullable: bool, row_per_key: bool) -> 
         raise ConfigError("schema", f"{name} {kind} NOT NULL", rule)
 
 
-def iter_batches(
-    chunk: LogChunk,
-    columns: Columns,
-    options: ReadOptions,
-    kernels: Kernels,
-    on_bad: OnBad,
-    key_predicates: Sequence[Predicate] = (),
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a chunk as batches of bounded size; `on_bad` is told of bodies that are broken.
+class RowMaker:
+    """Makes rows of chunks of records: those that are wanted, and bad places. Not thread-safe."""
 
-    Broken is a body that cannot be unpacked and, if checksums are to be compared, one with a wrong one.
-    """
-    for batch in _message_batches(chunk, columns, options, kernels, on_bad):
-        if columns.row_per_key:
-            yield from key_rows(batch, columns.arrow_schema, key_predicates)
-        else:
-            yield batch
+    def __init__(
+        self, columns: Columns, selection: RowSelection, kernels: Kernels, metrics: ReadMetrics
+    ) -> None:
+        self._columns, self._selection, self._kernels = columns, selection, kernels
+        self._metrics = metrics
+        self._kept: list[BadPlace] = []
 
+    def rows(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted records of a chunk, and what was bad up to its end."""
+        columns, selection = self._columns, self._selection
+        for rows in pieces(chunk.rows, other_bytes(chunk.rows), BATCH_BYTES):
+            wanted = selection.select(self._kernels, chunk.segment.data, rows)
+            if columns.checks_body or columns.reads_body:
+                self._metrics.log_bytes += int(wanted["body_length"].sum(dtype="i8"))
+            yield from self.batches(LogChunk(chunk.segment, wanted))
+        yield from self.bad_rows()
 
-def _message_batches(
-    chunk: LogChunk, columns: Columns, options: ReadOptions, kernels: Kernels, on_bad: OnBad
-) -> Iterator[pa.RecordBatch]:
-    checked = options.check_crc if options.check_crc is not None else columns.reads_body
-    for rows in pieces(chunk.rows, _row_bytes(chunk.rows, columns)):
-        piece = LogChunk(chunk.segment, rows)
-        if checked:
-            piece = _with_right_bodies(piece, kernels, on_bad)
-        if columns.reads_body and options.decompress:
-            yield from _unpacked_batches(piece, columns, kernels, on_bad)
-        elif len(piece.rows):
-            yield _batch(RowColumns(kernels, piece.segment.data, piece.rows), columns)
+    def batches(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a chunk as batches of bounded size; bodies that are broken are bad places.
 
+        Broken is a body that cannot be unpacked and, if checksums are to be compared, one with a wrong one.
+        """
+        for batch in self._message_batches(chunk):
+            if self._columns.options.row_per_key:
+                keys = self._selection.key_predicates
+                yield from key_rows(batch, self._columns.arrow_schema, keys)
+            else:
+                yield batch
 
-def pieces(rows: Rows, weights: Ints, limit: int = BATCH_BYTES) -> Iterator[Rows]:
-    """Cut rows so that no piece of several rows weighs more than the limit."""
-    sums = np.cumsum(weights)
-    start = 0
-    while start < len(rows):
-        before = int(sums[start - 1]) if start else 0
-        end = int(np.searchsorted(sums, before + limit, side="right"))
-        end = max(end, start + 1)
-        yield rows[start:end]
-        start = end
+    def _message_batches(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
+        columns = self._columns
+        for rows in pieces(chunk.rows, _row_bytes(chunk.rows, columns), BATCH_BYTES):
+            piece = LogChunk(chunk.segment, rows)
+            if columns.checks_body:
+                piece = self._with_right_bodies(piece)
+            unpacks = columns.reads_body and columns.options.decompress
+            whole: Iterable[_Unpacked] = [(piece.rows, {})]
+            parts = _unpacked_pieces(piece, self.on_bad) if unpacks else whole
+            for good, bodies in parts:
+                if len(good):
+                    made = RowColumns(self._kernels, piece.segment.data, good)
+                    yield _batch(made, columns, bodies)
+
+    def _with_right_bodies(self, chunk: LogChunk) -> LogChunk:
+        matches = self._kernels.bodies_match(chunk.segment.data, chunk.rows)
+        for row in chunk.rows[~matches]:
+            self.on_bad(bad_record(chunk.segment, row, "the body does not match its checksum"))
+        return chunk if matches.all() else LogChunk(chunk.segment, chunk.rows[matches])
+
+    def on_bad(self, place: BadPlace) -> None:
+        """Count a bad place, if it concerns the read. CorruptRecordError: the read shall fail."""
+        selection, metrics = self._selection, self._metrics
+        if not selection.covers(place.log_offset):
+            return
+        mode = selection.options.bad_records
+        if mode is BadRecords.FAIL:
+            raise CorruptRecordError(place.path, place.position, place.reason, NEXT_STEP)
+        metrics.bad_places += 1
+        metrics.bad_bytes += place.length
+        if mode is BadRecords.KEEP and selection.shows_bad_place(place.log_offset, place.length):
+            self._kept.append(place)
+        elif mode is BadRecords.SKIP and metrics.bad_places <= _LOGGED_MAX:
+            logger.warning("%s: skipped", _describe(place))
+
+    def bad_rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield the bad places that are to be shown, since the last call."""
+        kept, self._kept = self._kept, []
+        if kept:
+            yield error_batch(kept, self._columns)
 
 
 def other_bytes(rows: Rows) -> Ints:
@@ -158,13 +203,17 @@ def error_batch(places: Sequence[BadPlace], columns: Columns) -> pa.RecordBatch:
     known: dict[str, Callable[[], pa.Array]] = {
         "log_offset": lambda: number_array("log_offset", offsets),
         "size": lambda: number_array("size", sizes),
-        "error": lambda: pa.array([describe(place) for place in places], type=pa.string()),
+        "error": lambda: pa.array([_describe(place) for place in places], type=pa.string()),
     }
     arrays = [
         known[field.name]() if field.name in known else pa.nulls(len(places), field.type)
         for field in columns.arrow_schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns.arrow_schema)
+
+
+def _describe(place: BadPlace) -> str:
+    return f"{place.path}, position {place.position}: {place.reason} ({place.length} bytes)"
 
 
 def bad_record(segment: Segment, row: np.void, reason: str) -> BadPlace:
@@ -179,13 +228,6 @@ def _row_bytes(rows: Rows, columns: Columns) -> Ints:
     return sizes if columns.reads_body else sizes - rows["body_length"]
 
 
-def _with_right_bodies(chunk: LogChunk, kernels: Kernels, on_bad: OnBad) -> LogChunk:
-    matches = kernels.bodies_match(chunk.segment.data, chunk.rows)
-    for row in chunk.rows[~matches]:
-        on_bad(bad_record(chunk.segment, row, "the body does not match its checksum"))
-    return chunk if matches.all() else LogChunk(chunk.segment, chunk.rows[matches])
-
-
 def _compressed(rows: Rows) -> list[int]:
     found: list[int] = np.flatnonzero(rows["sys_flag"] & _COMPRESSED).tolist()
     return found
@@ -198,17 +240,8 @@ def _inflated(chunk: LogChunk, index: int) -> bytes:
     return decompress(stored, int(row["sys_flag"]), INFLATED_BYTES_MAX)
 
 
-def _unpacked_batches(
-    chunk: LogChunk, columns: Columns, kernels: Kernels, on_bad: OnBad
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches whose bodies are unpacked; a batch ends where they become too many bytes."""
-    for rows, bodies in _unpacked_pieces(chunk, on_bad):
-        if len(rows):
-            yield _batch(RowColumns(kernels, chunk.segment.data, rows), columns, bodies)
-
-
-def _unpacked_pieces(chunk: LogChunk, on_bad: OnBad) -> Iterator[tuple[Rows, dict[int, bytes]]]:
-    """Yield good rows, and by their index the bodies that had to be unpacked."""
+def _unpacked_pieces(chunk: LogChunk, on_bad: OnBad) -> Iterator[_Unpacked]:
+    """Yield the good rows; a piece ends where its unpacked bodies become too many bytes."""
     good = np.ones(len(chunk.rows), dtype=np.bool_)
     bodies: dict[int, bytes] = {}
     start = total = 0
@@ -227,23 +260,19 @@ def _unpacked_pieces(chunk: LogChunk, on_bad: OnBad) -> Iterator[tuple[Rows, dic
     yield _without_bad(chunk.rows[start:], good[start:], bodies)
 
 
-def _without_bad(
-    rows: Rows, good: npt.NDArray[np.bool_], bodies: dict[int, bytes]
-) -> tuple[Rows, dict[int, bytes]]:
+def _without_bad(rows: Rows, good: npt.NDArray[np.bool_], bodies: dict[int, bytes]) -> _Unpacked:
     if good.all():
         return rows, bodies
     places = np.cumsum(good) - 1
     return rows[good], {int(places[index]): body for index, body in bodies.items()}
 
 
-def _batch(
-    made: RowColumns, columns: Columns, bodies: dict[int, bytes] | None = None
-) -> pa.RecordBatch:
+def _batch(made: RowColumns, columns: Columns, bodies: dict[int, bytes]) -> pa.RecordBatch:
     """Return all columns; `bodies` replaces those of some rows."""
     arrays = []
     schema = columns.message_schema
     for name in schema.names:
-        if name == "body" and not columns.include_body:
+        if name == "body" and not columns.options.include_body:
             arrays.append(pa.nulls(len(made.rows), pa.binary()))
         elif name == "body" and bodies:
             arrays.append(_replaced_bodies(made, bodies))

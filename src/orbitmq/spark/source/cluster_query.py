@@ -10,23 +10,18 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from orbitmq.client.admin.base import ADMIN_GROUP
 from orbitmq.client.core.broker_api import PullStatus
 from orbitmq.client.core.core import ClientCore
 from orbitmq.errors import FormatError, PipelineError, ResponseError
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.format.record import Record, decode_record
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
+from orbitmq.spark.streams.cluster import ClusterView, plain_pull, queue_units
 from orbitmq.spark.streams.offsets import QueueRange
-from orbitmq.spark.streams.pull import connected
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.message_queue import MessageQueue
-from orbitmq.wire.bodies.stats import QueueUnits
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.headers.admin import QueryQueueHeader
-from orbitmq.wire.headers.pull import PullHeader
 from orbitmq.wire.headers.query import QueryAnswer, QueryHeader, ViewHeader
-from orbitmq.wire.pull_flags import PullFlag
 
 ANSWER_MAX: Final = 64
 """What brokers give at most for one query (maxMsgsNumBatch)."""
@@ -40,8 +35,7 @@ Place = tuple[MessageQueue, int]
 
 class _Answer(NamedTuple):
     records: list[Record]
-    index_ms: int  # store time of the newest indexed message
-    index_offset: int  # log offset of it; 0 in an answer without messages
+    header: QueryAnswer  # time and log offset of the newest indexed message; 0 without messages
 
 
 class _TooMany(Exception):  # noqa: N818  (never leaves this module)
@@ -49,16 +43,14 @@ class _TooMany(Exception):  # noqa: N818  (never leaves this module)
 
 
 def find_messages(
-    options: ReadOptions, spans: Spans, window_ms: tuple[int, int]
+    view: ClusterView, options: ReadOptions, spans: Spans, window_ms: tuple[int, int]
 ) -> list[QueueRange]:
     """Return the ranges of queues in which all messages with the keys or ids of the options are.
 
     `window_ms` are the first and last store times that are wanted. WireError: a broker did not answer.
     """
-    words = {form for word in options.ids for form in (word, word.upper())} or set(options.keys)
-    with connected(options.namesrv) as (loop, core):
-        found = loop.run(_Finder(core, spans, window_ms).find(sorted(words), options.ids))
-    return joined(found)
+    words = sorted(options.index_words)
+    return view.run(lambda core: _Finder(core, spans, window_ms).find(words, options.ids))
 
 
 def joined(ranges: Iterable[QueueRange]) -> list[QueueRange]:
@@ -66,7 +58,7 @@ def joined(ranges: Iterable[QueueRange]) -> list[QueueRange]:
     made: list[QueueRange] = []
     for one in sorted(ranges):
         last = made[-1] if made else None
-        if last is not None and last[:3] == one[:3] and one.start <= last.end:
+        if last is not None and last.queue == one.queue and one.start <= last.end:
             made[-1] = last._replace(end=max(last.end, one.end))
         elif one.start < one.end:
             made.append(one)
@@ -80,9 +72,6 @@ class _Finder:
         self._core, self._spans, self._window_ms = core, spans, window_ms
 
     async def find(self, words: Sequence[str], ids: Iterable[str]) -> list[QueueRange]:
-        topics = sorted({queue.topic for queue in self._spans})
-        for topic in topics:
-            await self._core.routes.refresh(topic)
         holders = sorted({(queue.topic, queue.broker_name) for queue in self._spans})
         parts = await asyncio.gather(*(self._by_keys(*holder, words) for holder in holders))
         places = await asyncio.gather(*(self._by_place(message_id) for message_id in ids))
@@ -121,7 +110,7 @@ class _Finder:
         if len(answer.records) < ANSWER_MAX:
             return answer.records
         # No message is younger than the index, and none found here than the newest of them.
-        end_ms = min(end_ms, answer.index_ms + SECOND_MS)
+        end_ms = min(end_ms, answer.header.index_last_update_timestamp + SECOND_MS)
         if end_ms - begin_ms < SECOND_MS:
             raise _TooMany
         middle = (begin_ms + end_ms) // 2
@@ -145,15 +134,12 @@ class _Finder:
             also=_NOT_FOUND,
             timeout_ms=_TIMEOUT_MS,
         )
-        index = QueryAnswer.read(answer.fields)
         records = [] if answer.code else list(_records(answer.body))
-        return _Answer(
-            records, index.index_last_update_timestamp, index.index_last_update_phyoffset
-        )
+        return _Answer(records, QueryAnswer.read(answer.fields))
 
     def _whole_queues(self, topic: str, broker_name: str) -> list[QueueRange]:
         return [
-            queue_range(queue, *span)
+            QueueRange.of(queue, *span)
             for queue, span in self._spans.items()
             if (queue.topic, queue.broker_name) == (topic, broker_name)
         ]
@@ -178,20 +164,7 @@ class _Finder:
 
     async def _last_records(self, queue: QueueRange) -> list[Record]:
         start = max(queue.start, queue.end - _LAST_RECORDS)
-        header = PullHeader(
-            consumer_group=ADMIN_GROUP,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=start,
-            max_msg_nums=queue.end - start,
-            sys_flag=int(PullFlag.SUBSCRIPTION),
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription="*",
-            expression_type="TAG",
-            bname=queue.broker_name,
-        )
+        header = plain_pull(queue.queue, start, queue.end - start)
         answer = await self._core.brokers.pull(self._address(queue.broker_name), header)
         return list(_records(answer.body)) if answer.status is PullStatus.FOUND else []
 
@@ -199,7 +172,7 @@ class _Finder:
         answer = await self._ask(queue.topic, queue.broker_name, key, 0, OFFSET_MAX)
         if all(found.log_offset != record.log_offset for found in answer.records):
             return -1
-        return max(answer.index_offset, record.log_offset)
+        return max(answer.header.index_last_update_phyoffset, record.log_offset)
 
     async def _queue_behind(self, whole: QueueRange, index_offset: int) -> QueueRange:
         """Return the messages of a queue that lie behind a log offset."""
@@ -214,13 +187,8 @@ class _Finder:
         return whole._replace(start=low)
 
     async def _log_offset(self, queue: QueueRange, queue_offset: int) -> int:
-        header = QueryQueueHeader(
-            topic=queue.topic, queue_id=queue.queue_id, index=queue_offset, count=1
-        )
-        answer = await self._core.calls.checked(
-            self._address(queue.broker_name), RequestCode.QUERY_CONSUME_QUEUE, header.write()
-        )
-        units = QueueUnits.decode(answer.body).queue_data if answer.body else None
+        address = self._address(queue.broker_name)
+        units = await queue_units(self._core, address, queue.queue, queue_offset, 1)
         return units[0].physic_offset if units else OFFSET_MAX  # not known: read it
 
     # --- by place ---
@@ -254,13 +222,8 @@ class _Finder:
         return address
 
 
-def queue_range(queue: MessageQueue, start: int, end: int) -> QueueRange:
-    """Return a range of a queue."""
-    return QueueRange(queue.topic, queue.broker_name, queue.queue_id, start, end)
-
-
 def _single(place: Place) -> QueueRange:
-    return queue_range(place[0], place[1], place[1] + 1)
+    return QueueRange.of(place[0], place[1], place[1] + 1)
 
 
 def _records(body: bytes) -> Iterator[Record]:

@@ -10,22 +10,20 @@ are read only if they are named.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from orbitmq.errors import NoRouteError, ResponseError
 from orbitmq.log_read import SPLIT_BYTES
 from orbitmq.spark.source.batches import Columns
-from orbitmq.spark.source.cluster_query import find_messages, joined, queue_range
+from orbitmq.spark.source.cluster_query import find_messages, joined
 from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
-from orbitmq.spark.source.pushdown import narrowed, pushed
+from orbitmq.spark.source.pushdown import TableReader
 from orbitmq.spark.streams.cluster import ClusterView, is_pattern
-from orbitmq.spark.streams.offsets import QueueRange
+from orbitmq.spark.streams.offsets import QueueRange, cut_tasks
 from orbitmq.spark.streams.pull import read_ranges
 from orbitmq.units import KiB
 from orbitmq.wire.bodies.message_queue import MessageQueue
@@ -43,26 +41,13 @@ SHORT_QUEUE: Final = 1_000
 Ranges = dict[MessageQueue, tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class ClusterTask(InputPartition):
-    """What one task pulls."""
-
-    ranges: tuple[QueueRange, ...] = ()
-
-
-class ClusterTable:
-    """One query over a cluster. Travels to tasks; not thread-safe."""
+class ClusterTable(TableReader):
+    """One query over a cluster."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options)
         Columns.of(schema, options)  # a wrong schema shall be told before anybody is asked
-        self._options, self._schema = options, schema
-        self._named = options.topics
-
-    def push(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Take what narrows the read; all filters are left to Spark, too."""
-        predicates, _ = pushed(filters)
-        self._options = narrowed(self._options, predicates)
-        return list(filters)
+        self._schema, self._named = schema, options.topics
 
     def partitions(self) -> list[InputPartition]:
         """Ask the cluster and cut its queues into tasks."""
@@ -71,19 +56,21 @@ class ClusterTable:
         try:
             ranges = self._ranges(view)
             if options.keys or options.ids:
-                found = find_messages(options, ranges, _index_window(options))
+                found = find_messages(view, options, ranges, _index_window(options))
             else:
-                found = [queue_range(queue, *span) for queue, span in ranges.items()]
+                found = [QueueRange.of(queue, *span) for queue, span in ranges.items()]
             sizes = _message_bytes(view, found)
         finally:
             view.close()
         split_bytes = options.split_bytes or SPLIT_BYTES
-        return list[InputPartition](cut_tasks(joined(found), sizes, split_bytes))
+        tasks = cut_tasks(joined(found), split_bytes, sizes, MESSAGE_BYTES)
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Yield the rows of one task."""
-        if isinstance(partition, ClusterTask):
-            yield from read_ranges(partition.ranges, self._options, self._schema)
+        if partition.value is not None:  # Spark's own, where a table has none
+            given = self._options, self._schema, self._predicates
+            yield from read_ranges(partition.value, *given)
 
     def _ranges(self, view: ClusterView) -> Ranges:
         """Return of each queue what has to be read. NoRouteError: a topic that was named is not there."""
@@ -134,39 +121,9 @@ def _index_window(options: ReadOptions) -> tuple[int, int]:
 
 def _message_bytes(view: ClusterView, ranges: Sequence[QueueRange]) -> dict[MessageQueue, int]:
     """Return about how large the messages of each long queue are, from its first ones."""
-    firsts = {
-        MessageQueue(*one[:3]): one.start for one in ranges if one.end - one.start >= SHORT_QUEUE
-    }
+    firsts = {one.queue: one.start for one in ranges if one.end - one.start >= SHORT_QUEUE}
     try:
         samples = view.sizes(firsts) if firsts else {}
     except ResponseError:
         return {}  # only how the work is cut depends on it
     return {queue: sum(sizes) // len(sizes) for queue, sizes in samples.items() if sizes}
-
-
-def cut_tasks(
-    ranges: Sequence[QueueRange], message_bytes: Mapping[MessageQueue, int], split_bytes: int
-) -> list[ClusterTask]:
-    """Cut long ranges and put short ones of the same broker together, about `split_bytes` for each task."""
-    tasks: list[ClusterTask] = []
-    taken: list[QueueRange] = []
-    work = 0
-    for one in sorted(ranges, key=lambda one: (one.broker_name, one)):
-        each = max(message_bytes.get(MessageQueue(*one[:3]), MESSAGE_BYTES), 1)
-        for piece in _cut(one, max(1, round((one.end - one.start) * each / split_bytes))):
-            size = (piece.end - piece.start) * each
-            is_other = bool(taken) and taken[-1].broker_name != piece.broker_name
-            if taken and (work + size > split_bytes or is_other):
-                tasks.append(ClusterTask(tuple(taken)))
-                taken, work = [], 0
-            taken.append(piece)
-            work += size
-    return [*tasks, ClusterTask(tuple(taken))] if taken else tasks
-
-
-def _cut(whole: QueueRange, count: int) -> Iterator[QueueRange]:
-    length = whole.end - whole.start
-    count = min(count, length)
-    bounds = [whole.start + length * number // count for number in range(count + 1)]
-    for start, end in pairwise(bounds):
-        yield whole._replace(start=start, end=end)

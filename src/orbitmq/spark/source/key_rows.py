@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from orbitmq.format.columns import Ints
 from orbitmq.spark.source.pushdown import Predicate
+from orbitmq.spark.source.row_columns import pieces
 from orbitmq.spark.source.schemas import KEY
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -31,7 +32,8 @@ def key_rows(
     for predicate in predicates:
         wanted &= predicate.passes(texts)
     places = np.flatnonzero(wanted)
-    for piece in _pieces(places, _row_bytes(messages)[parents[places]]):
+    weights = _row_bytes(messages)[parents[places]]
+    for piece in pieces(places, weights, BATCH_BYTES_MAX):
         rows = messages.take(pa.array(parents[piece]))
         key = texts.take(pa.array(piece))
         arrays = [key if name == KEY else rows.column(name) for name in schema.names]
@@ -60,14 +62,3 @@ def _row_bytes(messages: pa.RecordBatch) -> Ints:
     bodies = pc.fill_null(pc.binary_length(messages.column("body")), 0)
     found: Ints = bodies.to_numpy().astype(np.int64) + rest
     return found
-
-
-def _pieces(places: Ints, weights: Ints) -> Iterator[Ints]:
-    ends = np.cumsum(weights)
-    start = 0
-    while start < len(places):
-        before = int(ends[start - 1]) if start else 0
-        end = int(np.searchsorted(ends, before + BATCH_BYTES_MAX, side="right"))
-        end = max(end, start + 1)
-        yield places[start:end]
-        start = end

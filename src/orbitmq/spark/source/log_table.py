@@ -5,12 +5,12 @@ is where the last whole record ended when the query was planned.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from orbitmq.errors import NotAStoreError
@@ -22,27 +22,18 @@ from orbitmq.log_read import (
     BadPlace,
     Gap,
     LogPlan,
-    OnBad,
     Split,
     cut,
     plan_log,
     read_split,
     rows_at,
 )
-from orbitmq.spark.source.bad_places import NEXT_STEP, BadPlaces
-from orbitmq.spark.source.batches import (
-    Columns,
-    LogChunk,
-    error_batch,
-    iter_batches,
-    other_bytes,
-    pieces,
-)
+from orbitmq.spark.source.batches import NEXT_STEP, Columns, LogChunk, RowMaker
 from orbitmq.spark.source.lookup import lookup
-from orbitmq.spark.source.lookup.scan_ranges import ScanRanges
+from orbitmq.spark.source.lookup.lookup import ScanRanges
 from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
 from orbitmq.spark.source.options import BadRecords, ReadOptions
-from orbitmq.spark.source.pushdown import Predicate, narrowed, pushed
+from orbitmq.spark.source.pushdown import TableReader
 from orbitmq.spark.source.segment import open_split
 from orbitmq.spark.source.selection import RowSelection
 from orbitmq.units import KiB, MiB
@@ -70,27 +61,19 @@ class LogTask(InputPartition):
     back_bytes: int = BACK_BYTES
 
 
-class LogTable:
-    """One query over a store directory. Travels to tasks; not thread-safe."""
+class LogTable(TableReader):
+    """One query over a store directory."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options = options
+        super().__init__(options)
         self._columns = Columns.of(schema, options)
-        self._predicates: tuple[Predicate, ...] = ()
-
-    def push(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Take filters; return those that Spark must do."""
-        predicates, left = pushed(filters)
-        self._predicates = tuple(predicates)
-        return left
 
     def partitions(self) -> list[InputPartition]:
         """Look at the store and cut it into tasks."""
-        options = narrowed(self._options, self._predicates)
-        settings = options.settings
+        options, settings = self._options, self._options.settings
         plan = plan_log(options.store_path, settings)
         gaps = _gaps(plan, options)
-        ranges = _scan_ranges(plan, options)
+        ranges = lookup.scan_ranges(plan, options)
         if ranges is None:
             tasks = [LogTask(splits=(split,)) for split in _splits(plan, options)]
         else:
@@ -105,17 +88,9 @@ class LogTable:
         """Yield the rows of one task."""
         if not isinstance(partition, LogTask):
             return  # Spark's own, where a table has none
-        options = narrowed(self._options, self._predicates)
-        selection = RowSelection.of(options, self._predicates)
-        with task_metrics(options.metrics_path) as metrics:
-            yield from _TaskRun(options, self._columns, selection, metrics).run(partition)
-
-
-def read_log_split(
-    split: Split, options: ReadOptions, schema: StructType
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one split, without filters."""
-    return LogTable(options, schema).read(LogTask(splits=(split,)))
+        selection = RowSelection(self._options, self._predicates)
+        with task_metrics(self._options.metrics_path) as metrics:
+            yield from _TaskRun(self._columns, selection, metrics).run(partition)
 
 
 def _back_bytes(settings: Mapping[str, str] | None) -> int:
@@ -155,10 +130,6 @@ def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None =
     return min(max((last - first) // SPLITS_MIN, SPLIT_BYTES), SPLIT_BYTES_MAX)
 
 
-def _scan_ranges(plan: LogPlan, options: ReadOptions) -> ScanRanges | None:
-    return lookup.scan_ranges(plan, options)
-
-
 def _range_tasks(plan: LogPlan, ranges: ScanRanges, split_bytes: int) -> list[LogTask]:
     """Put stretches and single records together into tasks of about `split_bytes` of work."""
     tasks: list[LogTask] = []
@@ -182,7 +153,7 @@ def _range_splits(
     for start, end in ranges.ranges:
         for split in cut(plan, split_bytes, start, end):
             yield False, split
-    for offset in ranges.single_offsets():
+    for offset in ranges.offsets:
         for split in cut(plan, split_bytes, offset, offset + 1):
             yield True, split
 
@@ -196,87 +167,48 @@ def _note_lookup(ranges: ScanRanges, options: ReadOptions) -> None:
 class _TaskRun:
     """One task at work. Not thread-safe."""
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        columns: Columns,
-        selection: RowSelection,
-        metrics: ReadMetrics,
-    ) -> None:
-        self._options, self._columns, self._selection = options, columns, selection
+    def __init__(self, columns: Columns, selection: RowSelection, metrics: ReadMetrics) -> None:
         self._metrics = metrics
+        self._skips = selection.options.bad_records is BadRecords.SKIP
         self._kernels = cast(Kernels, CountingKernels(compiled(), metrics))
-        self._bad = BadPlaces(options.bad_records)
-        self._checks_bodies = columns.reads_body if options.check_crc is None else options.check_crc
+        self._maker = RowMaker(columns, selection, self._kernels, metrics)
 
     def run(self, task: LogTask) -> Iterator[pa.RecordBatch]:
+        metrics = self._metrics
         try:
             for batch in self._batches(task):
-                self._metrics.rows += batch.num_rows
+                metrics.rows += batch.num_rows
                 yield batch
         finally:
-            self._metrics.bad_places = self._bad.count
-            self._metrics.bad_bytes = self._bad.byte_count
-            self._bad.say_total()
+            if metrics.bad_places and self._skips:
+                counts = metrics.bad_places, metrics.bad_bytes
+                logger.warning("skipped %s bad places of %s bytes", *counts)
 
     def _batches(self, task: LogTask) -> Iterator[pa.RecordBatch]:
         for gap in task.gaps:
-            self._on_bad(BadPlace(gap.path, gap.start, 0, gap.end - gap.start, _MISSING))
-        yield from self._error_rows()
+            self._maker.on_bad(BadPlace(gap.path, gap.start, 0, gap.end - gap.start, _MISSING))
         for chunk in self._chunks(task):
-            yield from self._rows(chunk)
-            yield from self._error_rows()
-        yield from self._error_rows()
+            yield from self._maker.rows(chunk)
+        yield from self._maker.bad_rows()
 
     def _chunks(self, task: LogTask) -> Iterator[LogChunk]:
-        options = ScanOptions()  # Bodies are checked later, those of wanted records only.
         for split in task.splits:
-            segment = open_split(split)
-            for chunk in read_split(
-                split, segment, self._kernels, options, self._on_bad, back_bytes=task.back_bytes
-            ):
-                yield LogChunk(segment, chunk.rows)
+            yield from self._split(split, task.back_bytes)
         for split in task.singles:
-            yield from read_single(split, self._kernels, self._on_bad, task.back_bytes)
-
-    def _rows(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
-        segment = chunk.segment
-        for rows in pieces(chunk.rows, other_bytes(chunk.rows)):
-            wanted = self._selection.select(self._kernels, segment.data, rows)
-            if self._checks_bodies or self._columns.reads_body:
-                self._metrics.log_bytes += int(wanted["body_length"].sum(dtype="i8"))
-            yield from iter_batches(
-                LogChunk(segment, wanted),
-                self._columns,
-                self._options,
-                self._kernels,
-                self._on_bad,
-                self._selection.key_predicates,
+            segment = open_split(split)
+            rows = rows_at(
+                segment, split.start, kernels=self._kernels, limit=split.limit, options=_SINGLE
             )
+            if len(rows):
+                yield LogChunk(segment, rows)
+            else:
+                # Whether this is the middle of a record or a damaged one only its neighbours tell.
+                yield from self._split(split, task.back_bytes)
 
-    def _on_bad(self, place: BadPlace) -> None:
-        if self._selection.covers(place.log_offset):
-            self._bad(place)
-
-    def _error_rows(self) -> Iterator[pa.RecordBatch]:
-        places = [
-            place
-            for place in self._bad.take()
-            if self._selection.shows_bad_place(place.log_offset, place.length)
-        ]
-        if places:
-            yield error_batch(places, self._columns)
-
-
-def read_single(
-    split: Split, kernels: Kernels, on_bad: OnBad, back_bytes: int = BACK_BYTES
-) -> Iterator[LogChunk]:
-    """Yield the record that starts at `split.start`, if one does."""
-    segment = open_split(split)
-    rows = rows_at(segment, split.start, kernels=kernels, limit=split.limit, options=_SINGLE)
-    if len(rows):
-        yield LogChunk(segment, rows)
-        return
-    # Whether this is the middle of a record or a damaged one only its neighbours tell.
-    for chunk in read_split(split, segment, kernels, ScanOptions(), on_bad, back_bytes=back_bytes):
-        yield LogChunk(segment, chunk.rows)
+    def _split(self, split: Split, back_bytes: int) -> Iterator[LogChunk]:
+        segment, on_bad = open_split(split), self._maker.on_bad
+        options = ScanOptions()  # Bodies are checked later, those of wanted records only.
+        for chunk in read_split(
+            split, segment, self._kernels, options, on_bad, back_bytes=back_bytes
+        ):
+            yield LogChunk(segment, chunk.rows)

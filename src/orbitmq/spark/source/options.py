@@ -40,13 +40,15 @@ import difflib
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from orbitmq.errors import ConfigError
+from orbitmq.errors import ConfigError, FormatError
+from orbitmq.format.message_id import decode_offset_id
 from orbitmq.settings import read_settings
 from orbitmq.spark.shared_paths import absolute_settings, absolute_text
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
@@ -68,84 +70,6 @@ class BadRecords(StrEnum):
     FAIL = "fail"
     SKIP = "skip"
     KEEP = "keep"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """The checked options of one read. Immutable; travels to tasks."""
-
-    path: str = ""
-    namesrv: str = ""
-    config: str = ""
-    topics: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
-    start_ms: int | None = None
-    end_ms: int | None = None
-    start_offset: int | None = None
-    end_offset: int | None = None
-    queue_id: int | None = None
-    start_queue_offset: int | None = None
-    end_queue_offset: int | None = None
-    include_body: bool = True
-    decompress: bool = True
-    bad_records: BadRecords = BadRecords.FAIL
-    check_crc: bool | None = None  # None: where bodies are read
-    split_bytes: int | None = None  # None: by the length of what is read
-    row_per_key: bool = False
-    pushdown: bool = True
-    metrics_path: str = ""
-    starting_offsets: str = "earliest"
-    max_rows_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    group: str = ""
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str], *, now_ms: int | None = None) -> "ReadOptions":
-        """Return the values of the options. ConfigError names the one that cannot work."""
-        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        given: dict[str, Any] = {}
-        for name, text in options.items():
-            option = _BY_LOWER_NAME.get(name.lower())
-            if option is None:
-                raise ConfigError(name, text, _unknown_rule(name))
-            given[option.field] = option.parse(option.name, text.strip(), now)
-        parsed = cls(**given)
-        parsed._check_together()
-        return parsed
-
-    def _check_together(self) -> None:
-        if bool(self.path) == bool(self.namesrv):
-            rule = "give a store directory (load(path)) or the option namesrv, one of them"
-            raise ConfigError("path", self.path, rule)
-        for name, start, end in (
-            ("endTime", self.start_ms, self.end_ms),
-            ("endOffset", self.start_offset, self.end_offset),
-            ("endQueueOffset", self.start_queue_offset, self.end_queue_offset),
-        ):
-            if start is not None and end is not None and end < start:
-                raise ConfigError(name, end, f"lies before the start, {start}")
-
-    @property
-    def store_path(self) -> Path:
-        """The store directory."""
-        return Path(self.path)
-
-    @property
-    def settings(self) -> Mapping[str, str] | None:
-        """The broker's settings, if a file with them was named."""
-        return absolute_settings(read_settings(Path(self.config))) if self.config else None
-
-
-_Parser = Callable[[str, str, int], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    name: str
-    field: str
-    parse: _Parser
 
 
 def _text(_name: str, text: str, _now_ms: int) -> str:
@@ -214,43 +138,101 @@ def _time(name: str, text: str, now_ms: int) -> int:
 parse_time: Final = _time
 """(option, text, now_ms) -> epoch milliseconds; also for the time in `timestamp:<time>`."""
 
-_OPTIONS: Final = tuple(
-    _Option(name, field, parse)
-    for name, field, parse in (
-        ("path", "path", _path),
-        ("namesrv", "namesrv", _text),
-        ("config", "config", _path),
-        ("topics", "topics", _list),
-        ("tags", "tags", _list),
-        ("keys", "keys", _list),
-        ("ids", "ids", _list),
-        ("startTime", "start_ms", _time),
-        ("endTime", "end_ms", _time),
-        ("startOffset", "start_offset", _number),
-        ("endOffset", "end_offset", _number),
-        ("queueId", "queue_id", _number),
-        ("startQueueOffset", "start_queue_offset", _number),
-        ("endQueueOffset", "end_queue_offset", _number),
-        ("includeBody", "include_body", _flag),
-        ("decompress", "decompress", _flag),
-        ("badRecords", "bad_records", _bad_records),
-        ("checkCrc", "check_crc", _flag),
-        ("splitBytes", "split_bytes", _size),
-        ("rowPerKey", "row_per_key", _flag),
-        ("pushdown", "pushdown", _flag),
-        ("metricsPath", "metrics_path", _path),
-        ("startingOffsets", "starting_offsets", _text),
-        ("maxRowsPerTrigger", "max_rows_per_trigger", _limit),
-        ("maxBytesPerTrigger", "max_bytes_per_trigger", _size),
-        ("group", "group", _text),
-    )
-)
-OPTION_NAMES: Final = tuple(option.name for option in _OPTIONS)
-_BY_LOWER_NAME: Final = {option.name.lower(): option for option in _OPTIONS}
+
+def _option(name: str, parse: Callable[[str, str, int], Any], default: Any = None) -> Any:
+    """Return a field with the option that it comes from: its name, and (name, text, now_ms) -> value."""
+    return field(default=default, metadata={"name": name, "parse": parse})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The checked options of one read. Immutable; travels to tasks."""
+
+    path: str = _option("path", _path, "")
+    namesrv: str = _option("namesrv", _text, "")
+    config: str = _option("config", _path, "")
+    topics: tuple[str, ...] = _option("topics", _list, ())
+    tags: tuple[str, ...] = _option("tags", _list, ())
+    keys: tuple[str, ...] = _option("keys", _list, ())
+    ids: tuple[str, ...] = _option("ids", _list, ())
+    start_ms: int | None = _option("startTime", _time)
+    end_ms: int | None = _option("endTime", _time)
+    start_offset: int | None = _option("startOffset", _number)
+    end_offset: int | None = _option("endOffset", _number)
+    queue_id: int | None = _option("queueId", _number)
+    start_queue_offset: int | None = _option("startQueueOffset", _number)
+    end_queue_offset: int | None = _option("endQueueOffset", _number)
+    include_body: bool = _option("includeBody", _flag, True)
+    decompress: bool = _option("decompress", _flag, True)
+    bad_records: BadRecords = _option("badRecords", _bad_records, BadRecords.FAIL)  # noqa: RUF009
+    check_crc: bool | None = _option("checkCrc", _flag)  # None: where bodies are read
+    split_bytes: int | None = _option("splitBytes", _size)  # None: by the length of what is read
+    row_per_key: bool = _option("rowPerKey", _flag, False)
+    pushdown: bool = _option("pushdown", _flag, True)
+    metrics_path: str = _option("metricsPath", _path, "")
+    starting_offsets: str = _option("startingOffsets", _text, "earliest")
+    max_rows_per_trigger: int | None = _option("maxRowsPerTrigger", _limit)
+    max_bytes_per_trigger: int | None = _option("maxBytesPerTrigger", _size)
+    group: str = _option("group", _text, "")
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, now_ms: int | None = None) -> "ReadOptions":
+        """Return the values of the options. ConfigError names the one that cannot work."""
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        given: dict[str, Any] = {}
+        for name, text in options.items():
+            option = _BY_LOWER_NAME.get(name.lower())
+            if option is None:
+                raise ConfigError(name, text, _unknown_rule(name))
+            parse = option.metadata["parse"]
+            given[option.name] = parse(option.metadata["name"], text.strip(), now)
+        parsed = cls(**given)
+        parsed._check_together()
+        return parsed
+
+    def _check_together(self) -> None:
+        if bool(self.path) == bool(self.namesrv):
+            rule = "give a store directory (load(path)) or the option namesrv, one of them"
+            raise ConfigError("path", self.path, rule)
+        for name, start, end in (
+            ("endTime", self.start_ms, self.end_ms),
+            ("endOffset", self.start_offset, self.end_offset),
+            ("endQueueOffset", self.start_queue_offset, self.end_queue_offset),
+        ):
+            if start is not None and end is not None and end < start:
+                raise ConfigError(name, end, f"lies before the start, {start}")
+
+    @property
+    def store_path(self) -> Path:
+        """The store directory."""
+        return Path(self.path)
+
+    @property
+    def index_words(self) -> set[str]:
+        """What an index is asked for: ids in both cases of letters, or else keys."""
+        return {form for word in self.ids for form in (word, word.upper())} or set(self.keys)
+
+    @property
+    def named_offsets(self) -> set[int]:
+        """The log offsets that ids name; a producer's id, which may be any text, names none."""
+        named = set()
+        for message_id in self.ids:
+            with suppress(FormatError):
+                named.add(decode_offset_id(message_id)[1])
+        return named
+
+    @property
+    def settings(self) -> Mapping[str, str] | None:
+        """The broker's settings, if a file with them was named."""
+        return absolute_settings(read_settings(Path(self.config))) if self.config else None
+
+
+OPTION_NAMES: Final = tuple(option.metadata["name"] for option in fields(ReadOptions))
+_BY_LOWER_NAME: Final = {option.metadata["name"].lower(): option for option in fields(ReadOptions)}
 
 
 def _unknown_rule(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), _BY_LOWER_NAME, n=1, cutoff=0.6)
     if near:
-        return f"unknown option; did you mean {_BY_LOWER_NAME[near[0]].name}?"
+        return f"unknown option; did you mean {_BY_LOWER_NAME[near[0]].metadata['name']}?"
     return f"unknown option; there are {', '.join(OPTION_NAMES)}"

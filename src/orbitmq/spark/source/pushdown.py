@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -104,6 +105,40 @@ class Predicate:
         if self.kind is EqualNullSafe:
             return found  # null is not equal to a value, and that is no null
         return pc.if_else(pc.is_valid(comparable), found, pa.scalar(None, pa.bool_()))
+
+
+class TableReader(DataSourceReader):
+    """A table that takes filters, where it may. Travels to tasks; not thread-safe."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._predicates: tuple[Predicate, ...] = ()
+        if options.pushdown:
+            self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
+
+    def push(self, filters: Sequence[Filter]) -> list[Filter]:
+        """Take filters; return those that Spark must do."""
+        predicates, left = pushed(filters)
+        self._predicates = tuple(predicates)
+        self._options = narrowed(self._options, predicates)
+        return left
+
+
+class _PushFilters:
+    """The reader's `pushFilters`, which Spark takes for the one that every reader inherits.
+
+    A reader that overrides the method fails where push-down is off, and the process that makes the reader
+    is not told whether it is. With this one it works either way: Spark calls it if push-down is on, and
+    finds nothing overridden if it is off.
+    """
+
+    __func__: Any = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, table: TableReader) -> None:
+        self._table = table
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._table.push(filters)
 
 
 def pushed(filters: Sequence[Filter]) -> tuple[list[Predicate], list[Filter]]:

@@ -4,24 +4,14 @@ No Python object is made per message: numbers are copied by numpy, texts by the 
 are no UTF-8 are shown as Python decodes them, with U+FFFD; only a batch that has such bytes pays for that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from orbitmq.errors import FormatError
 from orbitmq.format.columns import Bytes, Ints, Rows
@@ -38,12 +28,12 @@ from orbitmq.format.record import (
 from orbitmq.message import SysFlag
 from orbitmq.spark.source.schemas import KEY_SCHEMA
 
-_SIMPLE_TYPES: Final[dict[type[DataType], pa.DataType]] = {
-    StringType: pa.string(),
-    BinaryType: pa.binary(),
-    IntegerType: pa.int32(),
-    LongType: pa.int64(),
-    TimestampType: pa.timestamp("us", tz="UTC"),
+_SIMPLE_TYPES: Final[dict[str, pa.DataType]] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
 
@@ -59,7 +49,7 @@ def _arrow_type(kind: DataType) -> pa.DataType:
     if isinstance(kind, MapType):
         value = pa.field("value", _arrow_type(kind.valueType), kind.valueContainsNull)
         return pa.map_(pa.field("key", _arrow_type(kind.keyType), nullable=False), value)
-    return _SIMPLE_TYPES[type(kind)]
+    return _SIMPLE_TYPES[kind.simpleString()]
 
 
 ARROW_SCHEMA: Final = arrow_schema(KEY_SCHEMA)
@@ -92,6 +82,7 @@ _DECODED_ROWS: Final = 16
 """So many property strings at a time become Python objects, which take fifty times their bytes."""
 
 Mask = npt.NDArray[np.bool_]
+Array = TypeVar("Array", Rows, Ints)
 
 
 class RowColumns:
@@ -274,6 +265,18 @@ def gathered(kernels: Kernels, buffer: Bytes, at: Ints, lengths: Ints) -> Gather
     data = np.empty(int(ends[-1]), dtype=np.uint8)
     kernels.gather(buffer, at.astype(np.int64), sizes, data, ends[:-1])
     return Gathered(ends, data)
+
+
+def pieces(rows: Array, weights: Ints, limit: int) -> Iterator[Array]:
+    """Cut rows (or their numbers) so that no piece of several of them weighs more than the limit."""
+    sums = np.cumsum(weights)
+    start = 0
+    while start < len(rows):
+        before = int(sums[start - 1]) if start else 0
+        end = int(np.searchsorted(sums, before + limit, side="right"))
+        end = max(end, start + 1)
+        yield rows[start:end]
+        start = end
 
 
 def number_array(name: str, numbers: npt.NDArray[Any], valid: Mask | None = None) -> pa.Array:

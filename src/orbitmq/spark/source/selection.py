@@ -4,7 +4,7 @@ Options and pushed filters meet here. A tag is compared by its hash first, which
 that fits is the text looked at. Fillers, which stand where a damaged record was, are never wanted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,13 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orbitmq.errors import FormatError
 from orbitmq.format.columns import Bytes, Ints, Mark, Rows
 from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels
-from orbitmq.format.message_id import decode_offset_id
-from orbitmq.format.record import unpack_host
-from orbitmq.message import Host
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
 from orbitmq.spark.source.pushdown import Predicate
 from orbitmq.spark.source.row_columns import RowColumns, gathered
@@ -27,44 +23,23 @@ from orbitmq.spark.source.schemas import KEY
 
 Mask = npt.NDArray[np.bool_]
 _SPACE: Final = ord(" ")
-_HOST_BYTES: Final = (8, 20)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RowSelection:
-    """A selection of rows; empty sets and None select all. Immutable; travels to tasks."""
+    """What options and pushed filters select. Immutable; travels to tasks."""
 
-    topics: frozenset[str] = frozenset()
-    tags: frozenset[str] = frozenset()
-    keys: frozenset[str] = frozenset()
-    ids: frozenset[str] = frozenset()
-    start_ms: int | None = None
-    end_ms: int | None = None
-    start_offset: int | None = None
-    end_offset: int | None = None
-    queue_id: int | None = None
-    start_queue_offset: int | None = None
-    end_queue_offset: int | None = None
+    options: ReadOptions
     predicates: tuple[Predicate, ...] = ()
-    key_predicates: tuple[Predicate, ...] = ()  # of rows, not of messages: see `key_rows`
 
-    @classmethod
-    def of(cls, options: ReadOptions, predicates: Sequence[Predicate] = ()) -> "RowSelection":
-        return cls(
-            topics=frozenset(options.topics),
-            tags=frozenset(options.tags),
-            keys=frozenset(options.keys),
-            ids=frozenset(options.ids),
-            start_ms=options.start_ms,
-            end_ms=options.end_ms,
-            start_offset=options.start_offset,
-            end_offset=options.end_offset,
-            queue_id=options.queue_id,
-            start_queue_offset=options.start_queue_offset,
-            end_queue_offset=options.end_queue_offset,
-            predicates=tuple(one for one in predicates if one.column != KEY),
-            key_predicates=tuple(one for one in predicates if one.column == KEY),
-        )
+    @property
+    def key_predicates(self) -> tuple[Predicate, ...]:
+        """The filters of rows, not of messages: see `key_rows`."""
+        return tuple(one for one in self.predicates if one.column == KEY)
+
+    @property
+    def _message_predicates(self) -> tuple[Predicate, ...]:
+        return tuple(one for one in self.predicates if one.column != KEY)
 
     def select(self, kernels: Kernels, buffer: Bytes, rows: Rows) -> Rows:
         """Return the rows that are wanted; the same array if all are."""
@@ -73,13 +48,13 @@ class RowSelection:
 
     def matches(self, kernels: Kernels, buffer: Bytes, rows: Rows) -> Mask:
         """Return of each row whether it is wanted. `buffer` is what the rows were read from."""
-        mask = self._by_numbers(rows)
+        mask, options = self._by_numbers(rows), self.options
         tests = (
-            (self.topics, self._by_topic),
-            (self.tags, self._by_tag),
-            (self.ids, self._by_id),
-            (self.keys, self._by_key),
-            (self.predicates, self._by_predicates),
+            (options.topics, self._by_topic),
+            (options.tags, self._by_tag),
+            (options.ids, self._by_id),
+            (options.keys, self._by_key),
+            (self._message_predicates, self._by_predicates),
         )
         for wanted, test in tests:
             if wanted:
@@ -91,38 +66,37 @@ class RowSelection:
 
     def covers(self, log_offset: int) -> bool:
         """Return whether a bad place at this offset concerns the read: what it held is not known."""
-        return (self.start_offset is None or log_offset >= self.start_offset) and (
-            self.end_offset is None or log_offset < self.end_offset
-        )
+        start, end = self.options.start_offset, self.options.end_offset
+        return (start is None or log_offset >= start) and (end is None or log_offset < end)
 
     def shows_bad_place(self, log_offset: int, size: int) -> bool:
         """Return whether the row that stands for a bad place passes the filters, most of it null."""
-        filters = (*self.predicates, *self.key_predicates)
-        return all(predicate.accepts_bad_place(log_offset, size) for predicate in filters)
+        return all(one.accepts_bad_place(log_offset, size) for one in self.predicates)
 
     def _by_numbers(self, rows: Rows) -> Mask:
+        options = self.options
         mask: Mask = (rows["marks"] & Mark.FILLER) == 0
-        mask &= _in_range(rows["log_offset"], self.start_offset, self.end_offset)
-        mask &= _in_range(rows["store_ms"], self.start_ms, self.end_ms)
-        if self.queue_id is not None:
-            mask &= rows["queue_id"] == self.queue_id
-        mask &= _in_range(rows["queue_offset"], None, self.end_queue_offset)
-        if self.start_queue_offset is not None:
+        mask &= _in_range(rows["log_offset"], options.start_offset, options.end_offset)
+        mask &= _in_range(rows["store_ms"], options.start_ms, options.end_ms)
+        if options.queue_id is not None:
+            mask &= rows["queue_id"] == options.queue_id
+        mask &= _in_range(rows["queue_offset"], None, options.end_queue_offset)
+        if options.start_queue_offset is not None:
             # An inner batch is wanted if one of its messages is.
             further = np.maximum(rows["batch_count"].astype(np.int64), 1) - 1
-            mask &= rows["queue_offset"] >= self.start_queue_offset - further
+            mask &= rows["queue_offset"] >= options.start_queue_offset - further
         return mask
 
     def _by_topic(self, columns: RowColumns) -> Mask:
         at, lengths = (columns.rows[name] for name in ("topic_at", "topic_length"))
-        return _is_one_of(columns, at, lengths, self.topics)
+        return _is_one_of(columns, at, lengths, self.options.topics)
 
     def _by_tag(self, columns: RowColumns) -> Mask:
         # What a filter of RocketMQ compares too, and what all rows have at hand.
-        hashes = np.array([java_hash(tag) for tag in self.tags], dtype=np.int64)
+        hashes = np.array([java_hash(tag) for tag in self.options.tags], dtype=np.int64)
         mask = np.isin(columns.rows["tag_hash"], hashes)
         left = RowColumns(columns.kernels, columns.buffer, columns.rows[mask])
-        mask[mask] = _span_is_one_of(left, "tags", self.tags)
+        mask[mask] = _span_is_one_of(left, "tags", self.options.tags)
         return mask
 
     def _by_key(self, columns: RowColumns) -> Mask:
@@ -130,25 +104,27 @@ class RowSelection:
         at, lengths = (spans[name].astype(np.int64) for name in ("keys_at", "keys_length"))
         parts = columns.kernels.split_parts(columns.buffer, at, lengths, _SPACE)
         elements = parts.elements
-        hits = _is_one_of(columns, elements["at"], elements["length"], self.keys)
+        hits = _is_one_of(columns, elements["at"], elements["length"], self.options.keys)
         # How many hits lie before each row's first key and before its last one's end.
         before = np.concatenate(([0], np.cumsum(hits)))[parts.ends]
         mask: Mask = before[1:] > before[:-1]
         return mask
 
     def _by_id(self, columns: RowColumns) -> Mask:
-        both_cases = self.ids | {one.upper() for one in self.ids}
-        mask = _span_is_one_of(columns, "unique", both_cases)
-        hosts = _offset_ids(self.ids)
-        named = np.isin(columns.rows["log_offset"], np.array(list(hosts), dtype=np.int64))
-        for index in np.flatnonzero(named).tolist():
-            found = _store_host(columns, index)
-            mask[index] |= found in hosts[int(columns.rows["log_offset"][index])]
+        words = self.options.index_words
+        mask = _span_is_one_of(columns, "unique", words)
+        offsets = np.array(list(self.options.named_offsets), dtype=np.int64)
+        named = np.isin(columns.rows["log_offset"], offsets)
+        if named.any():
+            left = RowColumns(columns.kernels, columns.buffer, columns.rows[named])
+            wanted = pa.array([word for word in words if word.isascii()], pa.string())
+            found = pc.is_in(left.column("offset_id"), value_set=wanted)
+            mask[named] |= found.to_numpy(zero_copy_only=False)
         return mask
 
     def _by_predicates(self, columns: RowColumns) -> Mask:
         mask = np.ones(len(columns.rows), dtype=np.bool_)
-        for predicate in self.predicates:
+        for predicate in self._message_predicates:
             left = RowColumns(columns.kernels, columns.buffer, columns.rows[mask])
             mask[mask] = predicate.matches(left)
         return mask
@@ -163,32 +139,14 @@ def _in_range(numbers: Ints, start: int | None, end: int | None) -> Mask:
     return mask
 
 
-def _span_is_one_of(columns: RowColumns, name: str, wanted: frozenset[str]) -> Mask:
+def _span_is_one_of(columns: RowColumns, name: str, wanted: Collection[str]) -> Mask:
     spans = columns.kernels.text_spans(columns.buffer, columns.rows)
     return _is_one_of(columns, spans[f"{name}_at"], spans[f"{name}_length"], wanted)
 
 
-def _is_one_of(columns: RowColumns, at: Ints, lengths: Ints, wanted: frozenset[str]) -> Mask:
+def _is_one_of(columns: RowColumns, at: Ints, lengths: Ints, wanted: Collection[str]) -> Mask:
     """Return which pieces of the buffer are one of these texts; nothing is equal to an empty piece."""
     texts = pa.array([text.encode("utf-8", "replace") for text in wanted], type=pa.binary())
     pieces = gathered(columns.kernels, columns.buffer, at, lengths).array(pa.binary())
     mask: Mask = pc.is_in(pieces, value_set=texts).to_numpy(zero_copy_only=False)
     return mask & (lengths > 0)
-
-
-def _offset_ids(ids: frozenset[str]) -> dict[int, set[Host]]:
-    """Return the log offsets and store hosts that ids name; an id of another form names none."""
-    hosts: dict[int, set[Host]] = {}
-    for one in ids:
-        try:
-            host, log_offset = decode_offset_id(one)
-        except FormatError:
-            continue
-        hosts.setdefault(log_offset, set()).add(host)
-    return hosts
-
-
-def _store_host(columns: RowColumns, index: int) -> Host:
-    at = int(columns.store_hosts_at[index])
-    is_v6 = bool(columns.rows["sys_flag"][index] & 0x20)
-    return unpack_host(columns.buffer[at : at + _HOST_BYTES[is_v6]].tobytes())

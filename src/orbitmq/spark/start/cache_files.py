@@ -1,6 +1,7 @@
 """Small files that other programs are given: written once, kept in the user's cache directory."""
 
 import atexit
+import hashlib
 import os
 import shutil
 import tempfile
@@ -13,7 +14,13 @@ def cached_file(name: str, text: str, *, mode: int = 0o644) -> Path:
     try:
         return _make_file(cache_directory() / name, text, mode)
     except OSError:  # no home directory, or one that is full
-        return _make_file(_own_directory() / name, text, mode)
+        return _make_file(own_directory() / name, text, mode)
+
+
+def cached_script(directory: str, name: str, script: str) -> Path:
+    """Return a program with this text, in a directory of its own that is named by it."""
+    digest = hashlib.sha256(script.encode()).hexdigest()[:12]
+    return cached_file(f"{directory}-{digest}/{name}", script, mode=0o755)
 
 
 def cache_directory() -> Path:
@@ -26,9 +33,10 @@ def cache_directory() -> Path:
 
 
 @cache
-def _own_directory() -> Path:
+def own_directory(prefix: str = "orbitmq-") -> Path:
+    """Return a directory that goes with this process."""
     # Not a fixed name below /tmp: another user could put a file of theirs there before us.
-    directory = Path(tempfile.mkdtemp(prefix="orbitmq-"))
+    directory = Path(tempfile.mkdtemp(prefix=prefix))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
 

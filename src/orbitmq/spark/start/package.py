@@ -9,10 +9,7 @@ The archive carries the compiled kernels too. Executors with the same kind of CP
 once per machine; see `unpack`.
 """
 
-import atexit
 import hashlib
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -25,6 +22,7 @@ import orbitmq
 from orbitmq.errors import ConfigError, SparkSetupError
 from orbitmq.format.kernels import compiled
 from orbitmq.spark.start import unpack
+from orbitmq.spark.start.cache_files import own_directory
 
 PACKAGE_SETTING: Final = "spark.orbitmq.package"
 SEND: Final = "send"
@@ -46,25 +44,19 @@ def check_setting(value: str) -> str:
     return value
 
 
-def sends_package(context: SparkContext) -> bool:
-    """Return whether this application's executors need to be sent the package."""
+def send_package(context: SparkContext) -> None:
+    """Send the package to all executors of an application, those that come later too, unless they have it."""
     conf = context.getConf()
     if is_local(context.master or "") or conf.get(PACKAGE_SETTING) == INSTALLED:
-        return False
+        return
     sent = (conf.get("spark.submit.pyFiles") or "").split(",")
-    return not any(Path(file).name == ARCHIVE for file in sent)
-
-
-def send_package(context: SparkContext) -> None:
-    """Send the package to all executors of an application, those that come later too."""
-    context.addPyFile(str(_archive()))
+    if not any(Path(file).name == ARCHIVE for file in sent):
+        context.addPyFile(str(_archive()))
 
 
 @cache
 def _archive() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="orbitmq-package-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return write_package(directory / ARCHIVE)
+    return write_package(own_directory("orbitmq-package-") / ARCHIVE)
 
 
 def write_package(target: Path) -> Path:

@@ -4,7 +4,6 @@ What is set where nobody said otherwise: the Java and the Python that fit, UTC, 
 source "orbitmq", and for a master on this machine the loopback address. Settings of a cluster are its own.
 """
 
-import hashlib
 import logging
 import os
 import shlex
@@ -21,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from orbitmq.errors import SparkSetupError
 from orbitmq.spark.start import daemon
-from orbitmq.spark.start.cache_files import cached_file
+from orbitmq.spark.start.cache_files import cached_file, cached_script
 from orbitmq.spark.start.class_archive import with_archive
 from orbitmq.spark.start.java import Java, find_java
 from orbitmq.spark.start.package import (
@@ -31,7 +30,6 @@ from orbitmq.spark.start.package import (
     check_setting,
     is_local,
     send_package,
-    sends_package,
 )
 from orbitmq.spark.start.prestart import prestart_daemon
 
@@ -117,8 +115,7 @@ def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContex
             raise
         step = "`orbitmq spark doctor` looks at Java, Python and the settings."
         raise SparkSetupError("Spark's JVM ended while it started", step) from error
-    if sends_package(context):
-        send_package(context)
+    send_package(context)
     return context
 
 
@@ -147,11 +144,11 @@ def register(spark: SparkSession) -> None:
 
     Where the package is installed, Spark finds the format by itself (`pyspark_orbitmq`), without push-down.
     """
-    from orbitmq.spark.source.source import register as register_source
+    from orbitmq.spark.source.source import OrbitmqSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        register_source(spark)
+        spark.dataSource.register(OrbitmqSource)
     except AnalysisException as error:
         # Spark looks for the name in the active session, which may be another that has it.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
@@ -301,5 +298,4 @@ def worker_python() -> str:
     """
     archives = str(Path(pyspark.__file__).parent / "python" / "lib") + "/"
     script = _SCRIPT.format(archives=shlex.quote(archives), python=shlex.quote(sys.executable))
-    name = hashlib.sha256(script.encode()).hexdigest()[:12]
-    return str(cached_file(f"python-{name}/python", script, mode=0o755))
+    return str(cached_script("python", "python", script))

@@ -12,11 +12,20 @@ import fnmatch
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from orbitmq.client.admin.base import is_system_topic
+from orbitmq.client.admin.base import ADMIN_GROUP, is_system_topic
 from orbitmq.client.core.broker_api import BrokerApi
 from orbitmq.client.core.config import ClientConfig, parse_addresses
 from orbitmq.client.core.core import ClientCore
@@ -26,7 +35,7 @@ from orbitmq.errors import ConfigError, FormatError, ResponseError, WireError
 from orbitmq.spark.streams.offsets import Offsets
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.route import TopicRoute
-from orbitmq.wire.bodies.stats import QueueUnits, TopicStats
+from orbitmq.wire.bodies.stats import QueueUnit, QueueUnits, TopicStats
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.headers.admin import QueryQueueHeader, TopicHeader
 from orbitmq.wire.headers.pull import PullHeader
@@ -42,6 +51,20 @@ _ROUTES_S: Final = 1.0  # routes are not asked for more often
 _ABSENT_S: Final = 5.0  # a topic may be unknown for so long because its only broker is restarted
 _SIZES_MAX: Final = 1_000  # sizes of so many messages are asked for
 _GONE: Final = {ResponseCode.TOPIC_NOT_EXIST.value}
+
+
+@contextmanager
+def connected(namesrv: str) -> Iterator[tuple[BackgroundLoop, ClientCore]]:
+    """Have a client of a cluster, and the loop that it lives in."""
+    loop = acquire_loop()
+    try:
+        core = loop.run(ClientCore.acquire(ClientConfig(namesrv=parse_addresses(namesrv))))
+        try:
+            yield loop, core
+        finally:
+            loop.run(core.release())
+    finally:
+        release_loop()
 
 
 class Span(NamedTuple):
@@ -65,39 +88,34 @@ class ClusterView:
     def __init__(
         self, namesrv: str, topics: Sequence[str], *, retry_s: float | None = None
     ) -> None:
-        self._config = ClientConfig(namesrv=parse_addresses(namesrv))
+        self._namesrv = namesrv
         self._names = {topic for topic in topics if not is_pattern(topic)}
         self._patterns = [topic for topic in topics if is_pattern(topic)]
         self._retry_s = RETRY_S if retry_s is None else retry_s
-        self._loop: BackgroundLoop | None = None
-        self._core: ClientCore | None = None
+        self._closing = ExitStack()
+        self._client: tuple[BackgroundLoop, ClientCore] | None = None
         self._routes: dict[str, TopicRoute] = {}
         self._routes_at = float("-inf")
         self._failures = 0
 
     def close(self) -> None:
         """Close the connections."""
-        loop, core = self._loop, self._core
-        self._loop = self._core = None
-        if loop is not None and core is not None:
-            try:
-                loop.run(core.release())
-            finally:
-                release_loop()
+        self._client = None
+        self._closing.close()
 
-    def _run(self, work: Callable[[ClientCore], Coroutine[Any, Any, T]]) -> T:
-        if self._loop is None:
-            self._loop = acquire_loop()
-        if self._core is None:
-            self._core = self._loop.run(ClientCore.acquire(self._config))
-        return self._loop.run(work(self._core))
+    def run(self, work: Callable[[ClientCore], Coroutine[Any, Any, T]]) -> T:
+        """Have this done in the client's loop."""
+        if self._client is None:
+            self._client = self._closing.enter_context(connected(self._namesrv))
+        loop, core = self._client
+        return loop.run(work(core))
 
     def _steadily(self, work: Callable[[ClientCore], Coroutine[Any, Any, T]]) -> T:
         """Do it, and again for a while if somebody does not answer. WireError: it was no use."""
         deadline = time.monotonic() + self._retry_s
         for wait_s in itertools.chain(_WAITS_S, itertools.repeat(_WAITS_S[-1])):
             try:
-                return self._run(work)
+                return self.run(work)
             except ResponseError:
                 raise  # an answer: it will be the same next time
             except WireError as failure:
@@ -113,7 +131,7 @@ class ClusterView:
     def look(self) -> View:
         """Return the queues as they are now; of brokers that are away, nothing."""
         try:
-            view = self._run(self._view)
+            view = self.run(self._view)
         except WireError as failure:
             view = View(silent={"name server": str(failure)})
         self._tell(view)
@@ -216,13 +234,9 @@ class ClusterView:
         """Return the sizes of the next messages of each queue, as its consume queue holds them."""
 
         async def units(core: ClientCore, queue: MessageQueue) -> list[int]:
-            header = QueryQueueHeader(
-                topic=queue.topic, queue_id=queue.queue_id, index=offsets[queue], count=_SIZES_MAX
-            )
-            address, code = _address(core, queue), RequestCode.QUERY_CONSUME_QUEUE
-            answer = await core.calls.checked(address, code, header.write())
-            found = QueueUnits.decode(answer.body).queue_data if answer.body else None
-            return [max(unit.physic_size, 0) for unit in found or ()]
+            address = _address(core, queue)
+            found = await queue_units(core, address, queue, offsets[queue], _SIZES_MAX)
+            return [max(unit.physic_size, 0) for unit in found]
 
         return self._steadily(lambda core: _each(core, offsets, units))
 
@@ -244,7 +258,7 @@ class ClusterView:
             return True
 
         try:
-            told = self._run(lambda core: _each(core, offsets, tell))
+            told = self.run(lambda core: _each(core, offsets, tell))
         except WireError as failure:
             _log.warning("group %s: offsets not told: %s", group, failure)
             return set()
@@ -264,7 +278,7 @@ class ClusterView:
                 return  # the topic was deleted, and its offsets with it
             if failure.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
-            await _make_group(brokers, address, _first_pull(group, queue, offset))
+            await _make_group(brokers, address, plain_pull(queue, offset, 1, group=group))
             await brokers.update_consumer_offset(address, group, queue, offset)
 
 
@@ -301,18 +315,37 @@ async def _make_group(brokers: BrokerApi, address: str, first_pull: PullHeader) 
         raise ConfigError("group", group, rule) from refusal
 
 
-def _first_pull(group: str, queue: MessageQueue, offset: int) -> PullHeader:
+def plain_pull(
+    queue: MessageQueue,
+    offset: int,
+    count: int,
+    *,
+    group: str = ADMIN_GROUP,
+    expression: str = "*",
+    bytes_max: int | None = None,
+) -> PullHeader:
+    """Return a request for messages that brings its own filter and does not wait for new ones."""
     return PullHeader(
         consumer_group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
         queue_offset=offset,
-        max_msg_nums=1,
+        max_msg_nums=count,
+        max_msg_bytes=bytes_max,
         sys_flag=int(PullFlag.SUBSCRIPTION),
         commit_offset=0,
         suspend_timeout_millis=0,
         sub_version=0,
-        subscription="*",
+        subscription=expression,
         expression_type="TAG",
         bname=queue.broker_name,
     )
+
+
+async def queue_units(
+    core: ClientCore, address: str, queue: MessageQueue, offset: int, count: int
+) -> list[QueueUnit]:
+    """Return the units of a queue from an offset on, as its consume queue holds them."""
+    header = QueryQueueHeader(topic=queue.topic, queue_id=queue.queue_id, index=offset, count=count)
+    answer = await core.calls.checked(address, RequestCode.QUERY_CONSUME_QUEUE, header.write())
+    return (QueueUnits.decode(answer.body).queue_data or []) if answer.body else []

@@ -14,7 +14,7 @@ batch is made even if it is empty: what turns up after it is new, and read from 
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +37,14 @@ class QueueRange(NamedTuple):
     queue_id: int
     start: int
     end: int
+
+    @classmethod
+    def of(cls, queue: MessageQueue, start: int, end: int) -> "QueueRange":
+        return cls(queue.topic, queue.broker_name, queue.queue_id, start, end)
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(*self[:3])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,37 +129,47 @@ def ranges(start: StreamOffset, end: StreamOffset) -> list[QueueRange]:
         if begin < 0:
             raise foreign_checkpoint(end.to_json())
         if begin < end.ends[queue]:
-            place = (queue.topic, queue.broker_name, queue.queue_id)
-            found.append(QueueRange(*place, begin, end.ends[queue]))
+            found.append(QueueRange.of(queue, begin, end.ends[queue]))
     return found
 
 
 def tasks(found: Sequence[QueueRange]) -> list[tuple[QueueRange, ...]]:
-    """Return the ranges by task: long ones cut, short ones of a broker together, in their order."""
+    """Return the ranges of a batch by task, not too few of them and none too long."""
     total = sum(one.end - one.start for one in found)
     rows_max = min(max(total // TASKS_WANTED, ROWS_PER_TASK_MIN), ROWS_PER_TASK_MAX)
-    grouped: list[tuple[QueueRange, ...]] = []
-    by_broker = sorted(found, key=lambda one: one.broker_name)
-    for _, group in itertools.groupby(by_broker, key=lambda one: one.broker_name):
-        task: list[QueueRange] = []
-        room = rows_max
-        for piece in _pieces(group, rows_max):
-            if piece.end - piece.start > room and task:
-                grouped.append(tuple(task))
-                task, room = [], rows_max
-            task.append(piece)
-            room -= piece.end - piece.start
-        if task:
-            grouped.append(tuple(task))
-    return grouped
+    return cut_tasks(found, rows_max)
 
 
-def _pieces(found: Iterable[QueueRange], rows_max: int) -> Iterable[QueueRange]:
-    for one in found:
-        count = -(-(one.end - one.start) // rows_max)
-        cuts = [one.start + (one.end - one.start) * n // count for n in range(count + 1)]
-        for start, end in itertools.pairwise(cuts):
-            yield one._replace(start=start, end=end)
+def cut_tasks(
+    found: Iterable[QueueRange],
+    limit: int,
+    weights: Mapping[MessageQueue, int] | None = None,
+    weight: int = 1,
+) -> list[tuple[QueueRange, ...]]:
+    """Cut long ranges and put short ones of the same broker together, up to a limit for each task.
+
+    `weights` says how much each message of a queue counts, `weight` what it does elsewhere.
+    """
+    made: list[list[QueueRange]] = []
+    room = 0
+    for one in sorted(found, key=lambda one: (one.broker_name, one)):
+        each = max((weights or {}).get(one.queue, weight), 1)
+        for piece in _pieces(one, limit // each):
+            size = (piece.end - piece.start) * each
+            if not made or size > room or made[-1][-1].broker_name != piece.broker_name:
+                made.append([])
+                room = limit
+            made[-1].append(piece)
+            room -= size
+    return [tuple(task) for task in made]
+
+
+def _pieces(whole: QueueRange, count_max: int) -> Iterator[QueueRange]:
+    length = whole.end - whole.start
+    count = -(-length // max(count_max, 1))
+    cuts = [whole.start + length * number // count for number in range(count + 1)]
+    for start, end in itertools.pairwise(cuts):
+        yield whole._replace(start=start, end=end)
 
 
 # --- limits ---

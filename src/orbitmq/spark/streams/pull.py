@@ -5,7 +5,6 @@ change. What a filter by tag left out is not missed: answers say where to go on.
 """
 
 import asyncio
-import logging
 import queue
 import time
 from collections.abc import Iterator, Sequence
@@ -18,30 +17,26 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from orbitmq.client.admin.base import ADMIN_GROUP
 from orbitmq.client.consumer.fetcher import Fetcher
 from orbitmq.client.core.broker_api import PullResult, PullStatus
-from orbitmq.client.core.config import ClientConfig, parse_addresses
 from orbitmq.client.core.core import ClientCore
-from orbitmq.client.sync.background_loop import BackgroundLoop, acquire_loop, release_loop
+from orbitmq.client.sync.background_loop import BackgroundLoop
 from orbitmq.errors import PipelineError, RemoteProtocolError, ResponseError, WireError
 from orbitmq.format.columns import Bytes, Rows, ScanOptions, Stop
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.record import BODY_AT
 from orbitmq.log_read import Segment
-from orbitmq.spark.source.bad_places import BadPlaces
-from orbitmq.spark.source.batches import Columns, LogChunk, error_batch, iter_batches
-from orbitmq.spark.source.options import BadRecords, ReadOptions
+from orbitmq.spark.source.batches import Columns, LogChunk, RowMaker
+from orbitmq.spark.source.metrics import ReadMetrics
+from orbitmq.spark.source.options import ReadOptions
+from orbitmq.spark.source.pushdown import Predicate
 from orbitmq.spark.source.selection import RowSelection
-from orbitmq.spark.streams.cluster import RETRY_S
+from orbitmq.spark.streams.cluster import RETRY_S, connected, plain_pull
 from orbitmq.spark.streams.offsets import QueueRange
+from orbitmq.spark.streams.stream_options import pass_over
 from orbitmq.units import MiB
-from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.headers.pull import PullHeader
-from orbitmq.wire.pull_flags import PullFlag
-
-_log = logging.getLogger(__name__)
 
 COUNT_MAX: Final = 1_024
 BYTES_MAX: Final = 1 * MiB
@@ -52,31 +47,21 @@ _LOG_OFFSET_AT: Final = 28  # in a record
 
 
 def read_ranges(
-    ranges: Sequence[QueueRange], options: ReadOptions, schema: StructType
+    ranges: Sequence[QueueRange],
+    options: ReadOptions,
+    schema: StructType,
+    predicates: tuple[Predicate, ...] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the ranges. WireError, PipelineError: they could not be had."""
     # The ranges say of which topics; the option may hold patterns.
-    wanted = RowSelection.of(replace(options, topics=()))
-    rows = _Rows(options, Columns.of(schema, options), wanted)
+    wanted = RowSelection(replace(options, topics=()), predicates)
+    kernels = compiled()
+    maker = RowMaker(Columns.of(schema, options), wanted, kernels, ReadMetrics())
     with connected(options.namesrv) as (loop, core):
         for one in ranges:
             with _fetching(loop, RangeFetcher(core, one, options)) as answers:
                 for body in _joined(answers):
-                    yield from rows.of(one, body)
-
-
-@contextmanager
-def connected(namesrv: str) -> Iterator[tuple[BackgroundLoop, ClientCore]]:
-    """Have a client of a cluster, and the loop that it lives in."""
-    loop = acquire_loop()
-    try:
-        core = loop.run(ClientCore.acquire(ClientConfig(namesrv=parse_addresses(namesrv))))
-        try:
-            yield loop, core
-        finally:
-            loop.run(core.release())
-    finally:
-        release_loop()
+                    yield from maker.rows(_chunk(kernels, one, body))
 
 
 @contextmanager
@@ -113,7 +98,7 @@ class RangeFetcher(Fetcher):
     """Fetches one range as records, a few answers ahead. Belongs to its loop's thread."""
 
     def __init__(self, core: ClientCore, asked: QueueRange, options: ReadOptions) -> None:
-        super().__init__(core, MessageQueue(asked.topic, asked.broker_name, asked.queue_id))
+        super().__init__(core, asked.queue)
         self._asked, self._options = asked, options
         self._expression = "||".join(options.tags) or "*"
         self._at = asked.start
@@ -145,7 +130,12 @@ class RangeFetcher(Fetcher):
             self._read.clear()
             await self._read.wait()
             self._good_at = time.monotonic()  # the broker had nothing to do with that
-        return self._header(self._at) if self._at < self._asked.end else None
+        count = min(self._asked.end - self._at, COUNT_MAX)
+        if count <= 0:
+            return None
+        return plain_pull(
+            self.queue, self._at, count, expression=self._expression, bytes_max=BYTES_MAX
+        )
 
     def _take(self, result: PullResult) -> float:
         following = self._next(self._at, result)
@@ -182,24 +172,6 @@ class RangeFetcher(Fetcher):
             raise WireError("", f"broker {asked.broker_name} is not registered")
         return addresses[sorted(addresses)[self._misses % len(addresses)]]
 
-    def _header(self, at: int) -> PullHeader:
-        asked = self._asked
-        return PullHeader(
-            consumer_group=ADMIN_GROUP,
-            topic=asked.topic,
-            queue_id=asked.queue_id,
-            queue_offset=at,
-            max_msg_nums=min(asked.end - at, COUNT_MAX),
-            max_msg_bytes=BYTES_MAX,
-            sys_flag=int(PullFlag.SUBSCRIPTION),
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            sub_version=0,
-            subscription=self._expression,
-            expression_type="TAG",
-            bname=asked.broker_name,
-        )
-
     def _next(self, at: int, result: PullResult) -> int:
         """Return where to go on; the same place: the broker has no more, which it had before."""
         if result.status is PullStatus.OFFSET_ILLEGAL and at < result.min_offset:
@@ -225,35 +197,19 @@ class RangeFetcher(Fetcher):
 
     def _deleted(self, at: int, first: int) -> None:
         what = f"{self._asked}: messages {at} to {first - 1} were deleted before they were read"
-        if self._options.bad_records is BadRecords.FAIL:
-            step = "Set the option badRecords to skip to go on behind them."
-            raise PipelineError(what, step)
-        _log.warning("%s; going on behind them (badRecords=%s)", what, self._options.bad_records)
+        step = "Set the option badRecords to skip to go on behind them."
+        pass_over(self._options, what, step)
 
 
-class _Rows:
-    """Makes record batches of pulled records. Not thread-safe."""
-
-    def __init__(self, options: ReadOptions, columns: Columns, wanted: RowSelection) -> None:
-        self._options, self._columns, self._wanted = options, columns, wanted
-        self._kernels: Kernels = compiled()
-        self._bad = BadPlaces(options.bad_records)
-
-    def of(self, asked: QueueRange, body: bytes) -> Iterator[pa.RecordBatch]:
-        data = np.frombuffer(body, dtype=np.uint8)
-        rows = self._of_range(asked, _scan(self._kernels, data))
-        rows = self._wanted.select(self._kernels, data, rows)
-        name = f"{asked.topic}@{asked.broker_name}:{asked.queue_id}"
-        chunk = LogChunk(Segment(0, Path(name), data), rows)
-        yield from iter_batches(chunk, self._columns, self._options, self._kernels, self._bad)
-        if places := self._bad.take():
-            yield error_batch(places, self._columns)
-
-    def _of_range(self, asked: QueueRange, rows: Rows) -> Rows:
-        # An inner batch that reaches into the range belongs to where it starts.
-        offsets = rows["queue_offset"]
-        inside: Rows = rows[(offsets >= asked.start) & (offsets < asked.end)]
-        return inside
+def _chunk(kernels: Kernels, asked: QueueRange, body: bytes) -> LogChunk:
+    """Return the records of a pull answer that are of the range."""
+    data = np.frombuffer(body, dtype=np.uint8)
+    rows = _scan(kernels, data)
+    # An inner batch that reaches into the range belongs to where it starts.
+    offsets = rows["queue_offset"]
+    name = f"{asked.topic}@{asked.broker_name}:{asked.queue_id}"
+    inside = rows[(offsets >= asked.start) & (offsets < asked.end)]
+    return LogChunk(Segment(0, Path(name), data), inside)
 
 
 def _scan(kernels: Kernels, data: Bytes) -> Rows:

@@ -7,8 +7,8 @@ before which segments were deleted.
 """
 
 import errno
-import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -17,25 +17,22 @@ from pyspark.sql.types import StructType
 
 from orbitmq.errors import ConfigError, PipelineError, StoreIOError
 from orbitmq.log_read import SPLIT_BYTES, LogPlan, LogTail, Split, cut, missing
-from orbitmq.spark.source.options import BadRecords, ReadOptions
-from orbitmq.spark.streams.limits import UNLIMITED, default_limit, limits
+from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.streams.offsets import foreign_checkpoint
-from orbitmq.spark.streams.start import Start, StartKind
+from orbitmq.spark.streams.stream_options import (
+    UNLIMITED,
+    Start,
+    StartKind,
+    default_limit,
+    limits,
+    pass_over,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_log = logging.getLogger(__name__)
-
 NOT_STARTED: Final = -1
 SKIP_STEP: Final = "Set the option badRecords to skip to go on behind it, or start the query anew."
-
-
-class SplitPartition(InputPartition):
-    """One split for one task."""
-
-    def __init__(self, split: Split) -> None:
-        super().__init__(tuple(split))
 
 
 class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -49,16 +46,13 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "queue offsets are for a cluster; a store starts at earliest, latest or a timestamp"
             )
             raise ConfigError("startingOffsets", options.starting_offsets, rule)
-        self._opened_tail: LogTail | None = None
         self._target: int | None = None
 
     # --- beside the driver ---
 
-    @property
+    @cached_property
     def _tail(self) -> LogTail:
-        if self._opened_tail is None:
-            self._opened_tail = LogTail(self._options.store_path, self._options.settings)
-        return self._opened_tail
+        return LogTail(self._options.store_path, self._options.settings)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {"log": NOT_STARTED}
@@ -98,7 +92,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise self._shorter(last, plan.end)
         self._require_there(plan, first, last)
         split_bytes = self._options.split_bytes or SPLIT_BYTES
-        return [SplitPartition(split) for split in cut(plan, split_bytes, first, last)]
+        return [InputPartition(split) for split in cut(plan, split_bytes, first, last)]
 
     def _first_offset(self, end: int) -> int:
         match self._start.kind:
@@ -120,7 +114,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Look whether all of this is there."""
         for gap in missing(plan, first, last):
             where = f"{plan.layout.commit_log}: the log from {gap.start} to {gap.end} is not there"
-            self._deleted(f"{where}: it was deleted before the stream read it")
+            pass_over(
+                self._options, f"{where}: it was deleted before the stream read it", SKIP_STEP
+            )
 
     def _shorter(self, offset: int, log_end: int) -> PipelineError:
         return PipelineError(
@@ -132,22 +128,16 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- in a task ---
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        from orbitmq.spark.source.log_table import read_log_split
+        from orbitmq.spark.source.log_table import LogTable, LogTask
 
-        split = Split(*partition.value)
+        split: Split = partition.value
         try:
-            yield from read_log_split(split, self._options, self._schema)
+            yield from LogTable(self._options, self._schema).read(LogTask(splits=(split,)))
         except StoreIOError as failure:
             if failure.errno != errno.ENOENT:
                 raise
             what = f"{split.path}: the segment was deleted before the stream read it"
-            self._deleted(what, failure)
-
-    def _deleted(self, what: str, cause: Exception | None = None) -> None:
-        """Raise, or say, that a part of the log which the stream has not read is not there any more."""
-        if self._options.bad_records is BadRecords.FAIL:
-            raise PipelineError(what, SKIP_STEP) from cause
-        _log.warning("%s; going on behind it (badRecords=%s)", what, self._options.bad_records)
+            pass_over(self._options, what, SKIP_STEP, failure)
 
 
 def _log_offset(offset: Mapping[str, Any]) -> int:

@@ -5,7 +5,6 @@ option `group` the brokers are told how far the stream is, so that tools show it
 online in that group, and the stream itself goes by its checkpoint alone.
 """
 
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,13 +15,11 @@ from pyspark.sql.types import StructType
 
 from orbitmq.client.core.name_rules import require_group
 from orbitmq.errors import ConfigError, PipelineError
-from orbitmq.spark.source.options import BadRecords, ReadOptions
+from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.streams.cluster import RETRY_S, ClusterView, Span, View
-from orbitmq.spark.streams.limits import UNLIMITED, default_limit, limits
 from orbitmq.spark.streams.offsets import (
     INITIAL,
     Offsets,
-    QueueRange,
     StreamOffset,
     moved,
     ranges,
@@ -30,20 +27,18 @@ from orbitmq.spark.streams.offsets import (
     take_rows,
     tasks,
 )
-from orbitmq.spark.streams.start import Start, StartKind
+from orbitmq.spark.streams.stream_options import (
+    UNLIMITED,
+    Start,
+    StartKind,
+    default_limit,
+    limits,
+    pass_over,
+)
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_log = logging.getLogger(__name__)
-
-
-class RangesPartition(InputPartition):
-    """Ranges of queues of one broker, for one task."""
-
-    def __init__(self, found: Sequence[QueueRange]) -> None:
-        super().__init__(tuple(tuple(one) for one in found))
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -100,7 +95,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         found = ranges(StreamOffset.from_json(start), StreamOffset.from_json(end))
-        return [RangesPartition(task) for task in tasks(found)]
+        return [InputPartition(task) for task in tasks(found)]
 
     def commit(self, end: Mapping[str, Any]) -> None:
         self._commit(StreamOffset.from_json(end))
@@ -167,12 +162,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _deleted(self, queue: MessageQueue, offset: int, first: int) -> None:
         what = f"{_name(queue)}: messages {offset} to {first - 1} were deleted before the stream read them"
-        if self._options.bad_records is BadRecords.FAIL:
-            step = (
-                "Set the option badRecords to skip to go on behind them, or start the query anew."
-            )
-            raise PipelineError(what, step)
-        _log.warning("%s; going on behind them (badRecords=%s)", what, self._options.bad_records)
+        step = "Set the option badRecords to skip to go on behind them, or start the query anew."
+        pass_over(self._options, what, step)
 
     def _watch(self, queue: MessageQueue, offset: int, end: int) -> None:
         """Give a queue that ends before what was read some time: its broker may be starting."""
@@ -214,8 +205,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         from orbitmq.spark.streams.pull import read_ranges
 
-        found = [QueueRange(*one) for one in partition.value]
-        yield from read_ranges(found, self._options, self._schema)
+        yield from read_ranges(partition.value, self._options, self._schema)
 
 
 def _name(queue: MessageQueue) -> str:

@@ -54,17 +54,12 @@ class _CoveringFile(NamedTuple):
     last: int
 
 
-def find_keys(
-    layout: StoreLayout,
-    hashes: frozenset[int],
-    on_read: OnRead,
-    whole_bytes_max: int = WHOLE_BYTES_MAX,
-) -> KeyOffsets | None:
+def find_keys(layout: StoreLayout, hashes: frozenset[int], on_read: OnRead) -> KeyOffsets | None:
     """Return what the index says about these key hashes; None: there is no index that can be used."""
     files = _covering_files(layout)
     if not files:
         return None
-    read_whole = sum(file.entries.nbytes for file in files) <= whole_bytes_max
+    read_whole = sum(file.entries.nbytes for file in files) <= WHOLE_BYTES_MAX
     offsets: list[int] = []
     covered: list[tuple[int, int]] = []
     before: int | None = None  # last record of the file before, if that could be used

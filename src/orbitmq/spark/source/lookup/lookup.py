@@ -11,25 +11,22 @@ The answer is complete or there is none: whatever files do not prove is among th
 from bisect import bisect_right
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
-from orbitmq.errors import FormatError
 from orbitmq.format.index_file import key_hash
-from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels, compiled
-from orbitmq.format.message_id import decode_offset_id
 from orbitmq.log_read import LogPlan
-from orbitmq.spark.source.lookup.index import WHOLE_BYTES_MAX, find_keys
-from orbitmq.spark.source.lookup.scan_ranges import ScanRanges
-from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS, STEP_BYTES, time_stretch
+from orbitmq.spark.source.lookup.index import find_keys
+from orbitmq.spark.source.lookup.times import time_stretch
 from orbitmq.spark.source.lookup.units import (
     Queue,
+    Range,
     UnitQuery,
     find_units,
     list_queues,
-    record_starts,
+    resolved,
 )
-from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, ReadOptions
+from orbitmq.spark.source.options import BadRecords, ReadOptions
 
 SHARE_MIN: Final = 4
 """A topic is looked up by its queues if they are at most one in so many: else the log is read anyway."""
@@ -37,31 +34,33 @@ WORDS_MAX: Final = 10_000
 """Keys and ids times topics; for more the log is read."""
 
 
-Range = tuple[int, int]
+class ScanRanges(NamedTuple):
+    """Where records that match a selection may lie; none lies elsewhere.
+
+    A place promises nothing: its record is read and compared with the selection. `offsets` are the log
+    offsets of single records outside of all ranges, ascending; `ranges` are stretches (start, end) of the
+    log that have to be read as a whole, ascending and apart, for example what no index file covers yet.
+    """
+
+    offsets: list[int]
+    ranges: list[Range]
+    read_bytes: int  # of queue and index files, to find this out
 
 
-def scan_ranges(
-    plan: LogPlan,
-    options: ReadOptions,
-    *,
-    margin_ms: int = CLOCK_MARGIN_MS,
-    step_bytes: int = STEP_BYTES,
-    index_bytes_max: int = WHOLE_BYTES_MAX,
-) -> ScanRanges | None:
+def scan_ranges(plan: LogPlan, options: ReadOptions) -> ScanRanges | None:
     """Return where all records that the options select lie; None: scan the log."""
     if options.bad_records is BadRecords.KEEP:
         return None  # every bad place of the log is a row too
-    lookup = _Lookup(plan, options, index_bytes_max)
-    lookup.narrow_by_time(margin_ms, step_bytes)
+    lookup = _Lookup(plan, options)
+    lookup.narrow_by_time()
     return lookup.run()
 
 
 class _Lookup:
     """One look-up, over the log offsets [start, end). Not thread-safe."""
 
-    def __init__(self, plan: LogPlan, options: ReadOptions, index_bytes_max: int) -> None:
+    def __init__(self, plan: LogPlan, options: ReadOptions) -> None:
         self._plan, self._options = plan, options
-        self._index_bytes_max = index_bytes_max
         self._start = max(plan.start, options.start_offset or 0)
         self._end = plan.end if options.end_offset is None else min(plan.end, options.end_offset)
         self._narrowed = False
@@ -74,19 +73,13 @@ class _Lookup:
     def _count(self, count: int) -> None:
         self._read_bytes += count
 
-    def narrow_by_time(self, margin_ms: int, step_bytes: int) -> None:
+    def narrow_by_time(self) -> None:
         """Leave out what is too old or too young."""
         options, before = self._options, (self._start, self._end)
         if (options.start_ms is None and options.end_ms is None) or not self._plan.files:
             return
         start, end = time_stretch(
-            self._plan,
-            options.start_ms,
-            options.end_ms,
-            self._kernels,
-            self._count,
-            margin_ms=margin_ms,
-            step_bytes=step_bytes,
+            self._plan, options.start_ms, options.end_ms, self._kernels, self._count
         )
         self._start, self._end = max(self._start, start), min(self._end, end)
         self._narrowed = (self._start, self._end) != before
@@ -104,18 +97,15 @@ class _Lookup:
     def _answer(self, offsets: Iterable[int], ranges: Iterable[Range]) -> ScanRanges:
         clipped = ((max(low, self._start), min(high, self._end)) for low, high in ranges)
         joined = join(part for part in clipped if part[0] < part[1])
-        # The bounds of all stretches in order: an even number of them before an offset is outside.
-        bounds = [bound for part in joined for bound in part]
-        single = (offset for offset in set(offsets) if bisect_right(bounds, offset) % 2 == 0)
-        inside = sorted(offset for offset in single if self._start <= offset < self._end)
-        return ScanRanges(tuple(inside), tuple(joined), self._read_bytes)
+        inside = (offset for offset in offsets if self._start <= offset < self._end)
+        return ScanRanges(outside(inside, joined), joined, self._read_bytes)
 
     # --- by key ---
 
     def _by_key(self) -> ScanRanges | None:
         """Look up keys or ids. Where both are asked for, a record must have both: ids are fewer."""
         options = self._options
-        words = {form for word in options.ids for form in (word, word.upper())} or set(options.keys)
+        words = options.index_words
         # The index knows a key only together with its topic.
         queues = None if options.topics else list_queues(self._plan.layout)
         if not options.topics and not queues:
@@ -124,48 +114,30 @@ class _Lookup:
         if len(words) * len(topics) > WORDS_MAX:
             return None
         hashes = frozenset(key_hash(topic, word) for topic in topics for word in words)
-        found = find_keys(self._plan.layout, hashes, self._count, self._index_bytes_max)
+        found = find_keys(self._plan.layout, hashes, self._count)
         if found is None:
             return None
-        offsets = list(found.log_offsets)
-        ranges: list[Range] = []
-        for stretch in uncovered(found.covered, self._start, self._end):
-            records = self._records_of(stretch)
-            if records is None:
-                ranges.append(stretch)
-            else:
-                offsets += records
+        # The index has a record where a stretch starts that it does not cover, unless an option names it.
+        unsure = self._start if self._start > self._plan.start else -1
+        rest = uncovered(found.covered, self._start, self._end)
+        offsets, ranges = resolved(self._plan, rest, unsure, self._kernels, self._count)
+        offsets += found.log_offsets
         # A user may name any place: only the log tells whether a record starts there.
-        ranges += [(offset, offset + 1) for offset in _places_named(options.ids)]
+        ranges += [(offset, offset + 1) for offset in options.named_offsets]
         if queues is not None:
             # Records of topics that have no queue, as those of deleted topics.
-            unknown = self._find_units(queues, UnitQuery(only_gaps=True))
+            unknown = self._find_units(queues, UnitQuery(options, only_gaps=True))
             if unknown is None:
                 return None
             offsets += unknown.offsets
             ranges += unknown.ranges
         return self._answer(offsets, ranges)
 
-    def _records_of(self, stretch: Range) -> list[int] | None:
-        """Return the records of a short stretch that starts where the index has a record."""
-        if stretch[0] == self._start > self._plan.start:
-            return None  # a place that an option names
-        return record_starts(self._plan, *stretch, self._kernels, self._count)
-
     # --- by queue ---
 
     def _by_queue(self) -> ScanRanges | None:
-        options = self._options
-        query = UnitQuery(
-            topics=frozenset(options.topics),
-            queue_id=options.queue_id,
-            start_queue_offset=options.start_queue_offset or 0,
-            end_queue_offset=(
-                OFFSET_MAX if options.end_queue_offset is None else options.end_queue_offset
-            ),
-            tag_hashes=frozenset(java_hash(tag) for tag in options.tags),
-        )
-        if not (query.topics or query.queue_id is not None or query.has_queue_range):
+        options, query = self._options, UnitQuery(self._options)
+        if not (options.topics or options.queue_id is not None or query.has_queue_range):
             return None
         queues = list_queues(self._plan.layout)
         if not queues or (not query.has_queue_range and not _is_rare(queues, query)):
@@ -186,16 +158,6 @@ def _is_rare(queues: list[Queue], query: UnitQuery) -> bool:
     return wanted * SHARE_MIN <= sum(len(queue.files) for queue in queues)
 
 
-def _places_named(ids: Iterable[str]) -> list[int]:
-    places = []
-    for message_id in ids:
-        try:
-            places.append(decode_offset_id(message_id)[1])
-        except FormatError:
-            continue  # a producer's id may be any text
-    return places
-
-
 def uncovered(covered: Iterable[Range], start: int, end: int) -> list[Range]:
     """Return what of [start, end) lies in none of the stretches."""
     rest: list[Range] = []
@@ -205,6 +167,13 @@ def uncovered(covered: Iterable[Range], start: int, end: int) -> list[Range]:
         start = max(start, high)
     rest.append((start, end))
     return [(low, high) for low, high in rest if low < high]
+
+
+def outside(offsets: Iterable[int], ranges: Iterable[Range]) -> list[int]:
+    """Return the offsets that lie in none of the stretches (in order and apart), ascending, each once."""
+    # The bounds of all stretches in order: an even number of them before an offset is outside.
+    bounds = [bound for part in ranges for bound in part]
+    return sorted(offset for offset in set(offsets) if bisect_right(bounds, offset) % 2 == 0)
 
 
 def join(ranges: Iterable[Range]) -> list[Range]:

@@ -28,37 +28,27 @@ class _Moment(NamedTuple):
 
 
 def time_stretch(
-    plan: LogPlan,
-    start_ms: int | None,
-    end_ms: int | None,
-    kernels: Kernels,
-    on_read: OnRead,
-    *,
-    margin_ms: int = CLOCK_MARGIN_MS,
-    step_bytes: int = STEP_BYTES,
+    plan: LogPlan, start_ms: int | None, end_ms: int | None, kernels: Kernels, on_read: OnRead
 ) -> tuple[int, int]:
     """Return log offsets between which all records of [start_ms, end_ms) start."""
-    search = _Search(plan, kernels, on_read, step_bytes)
+    search = _Search(plan, kernels, on_read)
     firsts = [first for file in plan.files if (first := search.first_of(file)) is not None]
     steps_back = (before.store_ms - after.store_ms for before, after in pairwise(firsts))
-    if max(steps_back, default=0) > margin_ms:
+    if max(steps_back, default=0) > CLOCK_MARGIN_MS:
         return plan.start, plan.end  # a clock that was set back so far tells nothing
     start, end = plan.start, plan.end
     if start_ms is not None:
-        start = search.last_before(firsts, start_ms - margin_ms)
+        start = search.last_before(firsts, start_ms - CLOCK_MARGIN_MS)
     if end_ms is not None:
-        end = search.first_from(firsts, end_ms + margin_ms)
+        end = search.first_from(firsts, end_ms + CLOCK_MARGIN_MS)
     return start, end
 
 
 class _Search:
     """Halving over one log by store time. Not thread-safe."""
 
-    def __init__(self, plan: LogPlan, kernels: Kernels, on_read: OnRead, step_bytes: int) -> None:
-        self._plan = plan
-        self._kernels = kernels
-        self._on_read = on_read
-        self._step_bytes = step_bytes
+    def __init__(self, plan: LogPlan, kernels: Kernels, on_read: OnRead) -> None:
+        self._plan, self._kernels, self._on_read = plan, kernels, on_read
 
     def last_before(self, firsts: list[_Moment], time_ms: int) -> int:
         """Return the offset of a late record that is older than this; the log's start without one."""
@@ -66,7 +56,7 @@ class _Search:
         if not older:
             return self._plan.start
         low, high = older[-1], self._segment_end(older[-1])
-        while high - low > self._step_bytes:
+        while high - low > STEP_BYTES:
             middle = (low + high) // 2
             moment = self._at(middle, high)
             if moment is not None and moment.store_ms < time_ms:
@@ -81,7 +71,7 @@ class _Search:
         high = younger[0] if younger else self._plan.end
         before = [file.base_offset for file in self._plan.files if file.base_offset < high]
         low = before[-1] if before else self._plan.start
-        while high - low > self._step_bytes:
+        while high - low > STEP_BYTES:
             middle = (low + high) // 2
             moment = self._at(middle, high)
             if moment is not None and moment.store_ms >= time_ms:

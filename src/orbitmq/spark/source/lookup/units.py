@@ -9,7 +9,7 @@ Believed without a look at the record: that it is of the unit's topic and has a 
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
@@ -23,10 +23,12 @@ from orbitmq.files.listing import SegmentFile, list_segments
 from orbitmq.format import batch_unit, cq_unit
 from orbitmq.format.columns import Ints, ScanOptions
 from orbitmq.format.cq_ext_unit import ADDRESS_MAX
+from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels
 from orbitmq.log_read import LogPlan, ReadState, Segment, Split, chunks, cut, is_closed_at, rows_at
 from orbitmq.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from orbitmq.spark.source.lookup.index import OnRead
+from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.segment import open_segment
 from orbitmq.units import KiB, MiB
 
@@ -47,27 +49,31 @@ _DTYPES: Final = {QueueKind.SIMPLE: cq_unit.UNIT_DTYPE, QueueKind.BATCH: batch_u
 
 Units = npt.NDArray[np.void]  # of cq_unit.UNIT_DTYPE or batch_unit.UNIT_DTYPE
 Flags = npt.NDArray[np.bool_]
+Range = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class UnitQuery:
     """Which queues and units are wanted."""
 
-    topics: frozenset[str] = frozenset()  # empty: all
-    queue_id: int | None = None
-    start_queue_offset: int = 0
-    end_queue_offset: int = _BEHIND_ALL
-    tag_hashes: frozenset[int] = frozenset()  # empty: all
+    options: ReadOptions
     only_gaps: bool = False  # nothing but what no unit covers
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
-        if self.only_gaps or (self.topics and topic not in self.topics):
+        topics, wanted_id = self.options.topics, self.options.queue_id
+        if self.only_gaps or (topics and topic not in topics):
             return False
-        return self.queue_id is None or self.queue_id == queue_id
+        return wanted_id is None or wanted_id == queue_id
+
+    @property
+    def queue_range(self) -> tuple[int, int]:
+        """The first queue offset that is wanted, and the first behind it that is not."""
+        start, end = self.options.start_queue_offset, self.options.end_queue_offset
+        return max(start or 0, 0), _BEHIND_ALL if end is None else min(end, _BEHIND_ALL)
 
     @property
     def has_queue_range(self) -> bool:
-        return self.start_queue_offset > 0 or self.end_queue_offset < _BEHIND_ALL
+        return self.queue_range != (0, _BEHIND_ALL)
 
 
 class Queue:
@@ -104,7 +110,7 @@ class UnitRanges(NamedTuple):
 
     log_offsets: list[int]
     record_bytes: int
-    stretches: list[tuple[int, int]]
+    stretches: list[Range]
 
     @property
     def cost_bytes(self) -> int:
@@ -162,9 +168,10 @@ def find_units(
         found = window.find()
         on_read(window.read_bytes)
         unit_bytes += window.read_bytes
-        offsets, stretches = _resolved(found, split, plan, kernels, on_read)
+        # Where a unit's record ends and a gap begins, another one starts.
+        offsets, stretches = resolved(plan, found.stretches, split.start, kernels, on_read)
         total = UnitRanges(
-            total.log_offsets + offsets,
+            total.log_offsets + found.log_offsets + offsets,
             total.record_bytes + found.record_bytes,
             total.stretches + stretches,
         )
@@ -174,23 +181,26 @@ def find_units(
     return total
 
 
-def _resolved(
-    found: UnitRanges, split: Split, plan: LogPlan, kernels: Kernels, on_read: OnRead
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return offsets and stretches; of a short stretch, where its records start."""
-    offsets, stretches = list(found.log_offsets), []
-    for start, end in found.stretches:
-        # Where a unit's record ends and a gap begins, another one starts.
-        is_known = start > split.start
-        records = record_starts(plan, start, end, kernels, on_read) if is_known else None
+def resolved(
+    plan: LogPlan, stretches: Iterable[Range], unsure: int, kernels: Kernels, on_read: OnRead
+) -> tuple[list[int], list[Range]]:
+    """Return where the records of short stretches start, and the other stretches as they are.
+
+    A record starts where each of them does, but for one that starts at `unsure`.
+    """
+    offsets: list[int] = []
+    left: list[Range] = []
+    for start, end in stretches:
+        is_known = start != unsure
+        records = _record_starts(plan, start, end, kernels, on_read) if is_known else None
         if records is None:
-            stretches.append((start, end))
+            left.append((start, end))
         else:
             offsets += records
-    return offsets, stretches
+    return offsets, left
 
 
-def record_starts(
+def _record_starts(
     plan: LogPlan, start: int, end: int, kernels: Kernels, on_read: OnRead
 ) -> list[int] | None:
     """Return the log offsets of all records that start in [start, end), where a record starts at `start`.
@@ -293,12 +303,11 @@ class _Window:
         if not query.wants_queue(queue.topic, queue.queue_id):
             return np.zeros(len(units), dtype=np.bool_)
         wanted: Flags = np.ones(len(units), dtype=np.bool_)
-        if query.tag_hashes and queue.topic != SCHEDULE_TOPIC:
-            wanted &= _has_tag(units["tag_hash"].astype(np.int64), query.tag_hashes)
+        if query.options.tags and queue.topic != SCHEDULE_TOPIC:
+            wanted &= _has_tag(units["tag_hash"].astype(np.int64), query.options.tags)
         if query.has_queue_range and self._numbers_are_right(queue.kind, first, units):
-            numbers = first + np.arange(len(units))
-            wanted &= numbers >= query.start_queue_offset
-            wanted &= numbers < query.end_queue_offset
+            numbers, (start, end) = first + np.arange(len(units)), query.queue_range
+            wanted &= (numbers >= start) & (numbers < end)
         return wanted
 
     def _numbers_are_right(self, kind: QueueKind, first: int, units: Units) -> bool:
@@ -324,7 +333,7 @@ class _Window:
 
     # --- what no unit covers ---
 
-    def _gaps(self, cover: _Cover) -> list[tuple[int, int]]:
+    def _gaps(self, cover: _Cover) -> list[Range]:
         split = self._split
         starts = np.concatenate([[split.start], cover.ends])
         ends = np.concatenate([cover.starts, [split.end]])
@@ -339,9 +348,10 @@ class _Window:
         return gaps
 
 
-def _has_tag(tag_hashes: Ints, wanted: frozenset[int]) -> Flags:
+def _has_tag(tag_hashes: Ints, wanted: Sequence[str]) -> Flags:
     low_half = tag_hashes.astype(np.int32)  # Java compares the low 32 bits
-    found: Flags = np.isin(low_half, np.fromiter(wanted, np.int64).astype(np.int32))
+    hashes = np.array([java_hash(tag) for tag in wanted], dtype=np.int64)
+    found: Flags = np.isin(low_half, hashes.astype(np.int32))
     return found | (tag_hashes <= ADDRESS_MAX)  # an ext address: the hash lies elsewhere
 
 
