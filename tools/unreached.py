@@ -52,7 +52,6 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
     # None of these is what a test proves: tests look at state with them, or speak the protocol.
     "tests, to look or to ask": {
         "broker/broker.py": {"fast_address"},
-        "client/producer/faults.py": {"unreachable"},
         "files/positioned.py": {"open_count"},
         "format/kernels.py": {"twins"},
         "format/record.py": {"to_request", "decode_blank"},
