@@ -21,7 +21,7 @@ PLACES = {
     "StoreConfig": ("orbitmq.store.config",),
     "compiled": ("orbitmq.format.kernels",),
     "encode_client_batch": ("orbitmq.format.client_batch",),
-    "encode_command": ("orbitmq.wire.command",),
+    "encode_command": ("orbitmq.wire.frame", "orbitmq.wire.command"),
     "encode_properties": ("orbitmq.format.properties",),
     "make_session": ("orbitmq.spark.start.session", "orbitmq.spark.session"),
     "rebuild": ("orbitmq.spark.jobs.rebuild.job", "orbitmq.spark.jobs.rebuild"),
