@@ -349,7 +349,7 @@ def part_client(root: Path, size: Size, kinds: list[str]) -> list[Line]:
             _warm_up(sides, {side.kind: side.new_topic() for side in sides}, size)
             for threads, batch in itertools.product(size.threads, (1, 16)):
                 options = threads, batch, size.client_seconds
-                rows = {s.kind: _java_client(s, "send", topics[s.kind], *options) for s in sides}
+                rows = {s.kind: java_client(s, "send", topics[s.kind], *options) for s in sides}
                 mode = "sync" if sync else "async"
                 what = f"Java client, {mode}, {threads} threads, batch {batch}"
                 lines += lines_of(what, rows, None)
@@ -357,7 +357,7 @@ def part_client(root: Path, size: Size, kinds: list[str]) -> list[Line]:
                 rows = {}
                 for side in sides:
                     wanted = message_count(side, topics[side.kind])
-                    rows[side.kind] = _java_client(side, "push", topics[side.kind], 20, wanted)
+                    rows[side.kind] = java_client(side, "push", topics[side.kind], 20, wanted)
                 lines.append(_rate_line("backlog, Java push consumer", rows, 1.5))
     return lines
 
@@ -376,7 +376,7 @@ def message_count(side: Side, topic: str) -> int:
     return count
 
 
-def _java_client(side: Side, what: str, topic: str, threads: int, *options: object) -> Row:
+def java_client(side: Side, what: str, topic: str, threads: int, *options: object) -> Row:
     home = side.root / "client"
     command = java(home, "512m", CLIENT_MAIN, what, side.namesrv, topic, str(threads))
     command[command.index("-cp") + 1] = classpath("clients/java", SERVERS)

@@ -14,7 +14,6 @@ Every figure is checked: each send has to succeed, and the topic has to have all
 
 import argparse
 import asyncio
-import importlib.util
 import itertools
 import json
 import statistics
@@ -30,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from bench_broker import SERVERS, Row, Side, java, message_count, say
+from bench_broker import SERVERS, Row, Side, drive, java, java_client, message_count, say
+from client_consume import GOALS, SCENARIOS
 from compat.java_store import why_not
 from compat.maven import classpath
 from harness import Line
@@ -49,12 +49,13 @@ class Size:
     seconds: float
     warm: float
     rounds: int
+    backlog: int  # messages for consumers, at least
     settings: tuple[tuple[str, str], ...] = ()
 
 
 SIZES = {
-    "full": Size((1, 16, 64), 3, 4, 5),
-    "smoke": Size((1, 4), 0.2, 0.1, 1, (("mappedFileSizeCommitLog", str(64 << 20)),)),
+    "full": Size((1, 16, 64), 3, 4, 5, 200_000),
+    "smoke": Size((1, 4), 0.2, 0.1, 1, 1000, (("mappedFileSizeCommitLog", str(64 << 20)),)),
 }
 GOAL = 1.0
 
@@ -220,14 +221,36 @@ def compare(started: dict[str, Peer], depth: int, size: Size, rounds: int) -> It
         yield Line(f"{kind} sends, {depth} in flight", middle[kind], beside, goal=GOAL)
 
 
-def part_consume(root: Path, size: Size, rounds: int, *, with_java: bool) -> list[Line]:
-    """Consumers of a backlog; see client_consume."""
-    if not with_java or importlib.util.find_spec("client_consume") is None:
-        return []
-    from client_consume import run as consume  # type: ignore[import-not-found,unused-ignore]
+def consume(*work: str) -> Row:
+    """Run one scenario of client_consume in a process of its own."""
+    command = [sys.executable, __file__, "--peer", *work]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    return harness.last_row(ended.stdout)
 
+
+def part_consume(root: Path, size: Size, rounds: int, *, with_java: bool) -> list[Line]:
+    """A backlog of 1 KiB messages in 8 queues; Java's push consumer beside ours."""
+    side = Side("ours", root, dict(size.settings))
+    rates: dict[str, list[float]] = {}
+    with side.running():
+        topic = side.new_topic()
+        while (count := message_count(side, topic)) < size.backlog:
+            drive(side, "send", topic, depth=16, batch=16, seconds=size.seconds / 3, warm=0.1)
+        for number in range(rounds):
+            for name in SCENARIOS:
+                work = (side.namesrv, topic, str(count), f"G{number}-{name}")
+                row = consume(name, *work)
+                rates.setdefault(name, []).append(row["rate"])
+            if with_java:
+                row = java_client(side, "push", topic, 20, count)
+                rates.setdefault("java", []).append(row["rate"])
+            shown = ", ".join(f"{name} {found[-1]:,.0f}/s" for name, found in rates.items())
+            say(f"  {count} messages, round {number + 1}: {shown}")
+    middle = {name: statistics.median(found) for name, found in rates.items()}
+    java = middle.pop("java", None)
     return [
-        Line(scenario, ours, beside, goal=GOAL) for scenario, ours, beside, _ in consume(rounds)
+        Line(f"consumer: {name}", rate, java, "/s", GOALS.get(name), goal_unit="unit")
+        for name, rate in middle.items()
     ]
 
 
@@ -236,9 +259,11 @@ PARTS: dict[str, Callable[..., list[Line]]] = {"send": part_send, "consume": par
 
 def main() -> None:
     if sys.argv[1:2] == ["--peer"]:
-        kind, namesrv, topic = sys.argv[2:]
+        kind, namesrv, topic, *more = sys.argv[2:]
         if kind == "sync":
             serve_sync(namesrv, topic)
+        elif kind in SCENARIOS:
+            print(json.dumps(SCENARIOS[kind](namesrv, topic, int(more[0]), more[1])))
         else:
             run(serve_asyncio(namesrv, topic))
         return
