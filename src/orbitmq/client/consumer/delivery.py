@@ -168,6 +168,10 @@ class Delivery(ReceivedMessage):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if name == "body":  # nearly everybody wants it, and of every message
+                start = self._at + BODY_AT
+                body = self.body = self._source.data[start : start + self._body_bytes]
+                return body
             decode = _DECODERS.get(name)
             if decode is None:
                 raise AttributeError(f"a message has no attribute {name!r}")
@@ -286,11 +290,6 @@ def delivery_of(message: ReceivedMessage) -> Delivery:
     return Delivery(*(getattr(message, name) for name in _NAMES))
 
 
-def _decode_body(message: Delivery) -> None:
-    data, start = message._source.data, message._at + BODY_AT
-    message.body = data[start : start + message._body_bytes]
-
-
 def _decode_texts(message: Delivery) -> None:
     source = message._source
     data, at = source.data, message._at + BODY_AT + message._body_bytes
@@ -328,7 +327,6 @@ def _have_no_outcome(message: Delivery) -> None:
 
 _DECODERS: Final[dict[str, Callable[[Delivery], None]]] = {
     **dict.fromkeys(_NAMES, _decode_numbers),
-    "body": _decode_body,
     "topic": _decode_texts,
     "properties": _decode_texts,
     "_body_bytes": _count_body,
