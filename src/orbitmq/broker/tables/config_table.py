@@ -3,6 +3,7 @@
 A config in the table is never changed, only replaced: whoever holds one has a snapshot.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -17,7 +18,7 @@ C = TypeVar("C", bound=Body)
 B = TypeVar("B", bound=Body)
 
 
-class ConfigTable(Generic[C]):
+class ConfigTable(ABC, Generic[C]):
     """All configs of a kind. The event loop's thread changes it; any thread may ask for one config."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, configs: Iterable[C]) -> None:
@@ -29,9 +30,9 @@ class ConfigTable(Generic[C]):
         self.on_change: list[Callable[[str, C | None], None]] = []
         """Called with a name and its new config; None: it was deleted."""
 
+    @abstractmethod
     def name_of(self, config: C) -> str:
         """Return the name under which a config is kept."""
-        raise NotImplementedError
 
     def get(self, name: str) -> C | None:
         return self._table.get(name)

@@ -184,10 +184,8 @@ class GroupAdmin(AdminBase):
 
     async def consumers(self, group: str) -> ConsumerGroupState:
         """Return who consumes in a group; a group without members is no error."""
-        primaries, code = (
-            await self._group_primaries(group),
-            RequestCode.GET_CONSUMER_CONNECTION_LIST,
-        )
+        primaries = await self._group_primaries(group)
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         header = ConsumerGroupHeader(consumer_group=group)
         offline = frozenset({ResponseCode.CONSUMER_NOT_ONLINE.value})
         found = await self._ask_each(
@@ -204,10 +202,8 @@ class GroupAdmin(AdminBase):
 
     async def producers(self, group: str, topic: str) -> list[ClientInfo]:
         """Return who produces in a group, as the brokers of a topic know."""
-        primaries, code = (
-            await self._topic_primaries(topic),
-            RequestCode.GET_PRODUCER_CONNECTION_LIST,
-        )
+        primaries = await self._topic_primaries(topic)
+        code = RequestCode.GET_PRODUCER_CONNECTION_LIST
         header = ProducerGroupHeader(producer_group=group)
         nobody = frozenset({ResponseCode.SYSTEM_ERROR.value})
         found = await self._ask_each(

@@ -2,7 +2,8 @@
 
 Who runs it? A thread that waits for a result, if it is the only one that waits: the answer is then handled
 where it is wanted, and no other thread has to be woken, which costs more than the whole request (ADR 14).
-A thread of its own, the background thread, runs it whenever nobody waits, or several do.
+A thread of its own, the background thread, runs it whenever nobody waits, or several do. (The pattern is
+known as leader/followers.)
 
 - Who holds the seat runs the loop. Everything that belongs to the loop's thread belongs to the holder.
 - The background thread leaves the seat when what a lone caller waited for is done, for the next one will
