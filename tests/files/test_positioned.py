@@ -313,6 +313,74 @@ def test_a_write_that_comes_during_a_sync_is_not_taken_for_synced(tmp_path: Path
     assert disk.synced == ["all"]  # its descriptor is gone, and with it what it could report
 
 
+def test_a_name_that_comes_after_a_sync_of_its_directory_is_synced_again(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    cache = FileCache(disk)
+    opened = disk.open
+
+    def open_late(path: FilePath, *, create: bool = False, writable: bool = True) -> int:
+        if create:
+            cache.sync_directories()  # somebody else's: the file has no name yet
+            disk.synced.clear()
+        return opened(path, create=create, writable=writable)
+
+    disk.open = open_late  # type: ignore[method-assign]
+    cache.write(tmp_path / "T" / "0" / "file", 0, b"x", file_bytes=10)
+
+    cache.sync_directories()
+
+    assert disk.synced == [f"{tmp_path.name}/", "T/", "0/"]
+
+
+def test_a_file_in_a_directory_that_somebody_else_just_made_has_all_its_names_synced(
+    tmp_path: Path,
+) -> None:
+    disk = CountingDisk()
+    cache = FileCache(disk)
+    make = disk.make_directory
+    synced: list[str] = []
+
+    def make_and_be_overtaken(path: FilePath) -> None:
+        make(path)
+        disk.make_directory = make  # type: ignore[method-assign]
+        other = tmp_path / "T" / "1" / "file"
+        cache.write(other, 0, b"x", file_bytes=10)
+        cache.sync([other])
+        synced.extend(disk.synced)
+
+    disk.make_directory = make_and_be_overtaken  # type: ignore[method-assign]
+    cache.write(tmp_path / "T" / "0" / "file", 0, b"x", file_bytes=10)
+
+    assert f"{tmp_path.name}/" in synced  # the name of T
+
+
+@pytest.mark.parametrize("count", [1, SYNC_ONE_BY_ONE_MAX + 1])
+def test_a_sync_waits_for_the_directories_that_another_one_is_at(
+    count: int, tmp_path: Path
+) -> None:
+    disk = CountingDisk()
+    cache = FileCache(disk)
+    paths = [tmp_path / str(number) for number in range(count)]
+    for path in paths:
+        cache.write(path, 0, b"x", file_bytes=10)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def sync_slowly(_: FilePath) -> None:
+        begun.set()
+        assert go_on.wait(10)
+
+    disk.sync_directory = disk.sync_file_system = sync_slowly  # type: ignore[method-assign]
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cache.sync, paths)
+        assert begun.wait(10)
+        second = pool.submit(cache.sync, paths[:1])
+        with pytest.raises(TimeoutError):
+            second.result(0.1)  # nothing is left for it to sync, and nothing is durable yet
+        go_on.set()
+        first.result(10)
+        second.result(10)
+
+
 def test_a_file_that_was_closed_before_a_failed_sync_is_still_remembered(tmp_path: Path) -> None:
     path, other = tmp_path / "file", tmp_path / "other"
     disk = FaultyDisk(CountingDisk())

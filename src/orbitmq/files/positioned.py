@@ -4,6 +4,7 @@ Invariants of the cache:
   a descriptor is closed only when nobody uses it: `users` counts, the last one closes what was dropped
   an open file is in the table, or dropped and still in use
   what was written to a file since its last sync is remembered until a sync succeeds
+  a name that was made or removed is remembered until its directory was synced after it, whoever did that
 """
 
 import os
@@ -47,6 +48,8 @@ class FileCache:
         # seen through a descriptor, but the file system as a whole still reports them.
         self._closed_dirty: set[str] = set()
         self._new_directories: set[str] = set()
+        # Held while directories are synced: who finds nothing to sync must not overtake who is at it.
+        self._syncing_names = threading.Lock()
 
     def read(self, path: FilePath, position: int, length: int) -> bytes:
         """Return up to `length` bytes; fewer only at the end of the file."""
@@ -101,10 +104,11 @@ class FileCache:
 
     def sync_directories(self) -> None:
         """Make the names of new and removed files durable."""
-        with self._lock:
-            directories = sorted(self._new_directories)
-        for directory in directories:
-            self._sync_directory(directory)
+        with self._syncing_names:
+            with self._lock:
+                directories = sorted(self._new_directories)
+            for directory in directories:
+                self._sync_directory(directory)
 
     def remove(self, path: FilePath, *, missing_ok: bool = False) -> None:
         """Delete a file; who is reading it now still can."""
@@ -117,7 +121,7 @@ class FileCache:
                 raise
         with self._lock:
             self._closed_dirty.discard(key)
-            self._new_directories.add(os.path.dirname(key))  # noqa: PTH120
+        self._note_changed({os.path.dirname(key)})  # noqa: PTH120
 
     def forget(self, path: FilePath) -> None:
         """Close a file as soon as nobody uses it."""
@@ -231,17 +235,25 @@ class FileCache:
         while not exists(there):
             there = there.parent
             changed.add(str(there))
-        if there != directory:
-            self._disk.make_directory(directory)
-        with self._lock:
-            self._new_directories |= changed
-        fd = self._disk.open(key, create=True)
+        # Noted before, for whoever finds a directory of ours and puts a file into it, and noted again
+        # after: a sync in between has not seen the new names.
+        self._note_changed(changed)
+        try:
+            if there != directory:
+                self._disk.make_directory(directory)
+            fd = self._disk.open(key, create=True)
+        finally:
+            self._note_changed(changed)
         try:
             self._disk.truncate(key, fd, file_bytes)
         except StoreError:
             self._disk.close(key, fd)
             raise
         return fd
+
+    def _note_changed(self, directories: set[str]) -> None:
+        with self._lock:
+            self._new_directories |= directories
 
     def _check_length(self, key: str, fd: int, file_bytes: int) -> None:
         found = self._disk.length(key, fd)
@@ -280,11 +292,14 @@ class FileCache:
         except StoreError as error:
             if is_missing(error):
                 return  # removed in the meantime, and so were its files
-            with self._lock:
-                self._new_directories.add(directory)
+            self._note_changed({directory})
             raise
 
     def _sync_file_systems(self, keys: set[str]) -> None:
+        with self._syncing_names:
+            self._sync_whole(keys)
+
+    def _sync_whole(self, keys: set[str]) -> None:
         with self._lock:
             files = [(key, self._open.get(key)) for key in keys]
             closed = self._closed_dirty & keys
