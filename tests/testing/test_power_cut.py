@@ -1,6 +1,7 @@
 """The disk that loses power: what was synced is always there, and all else may be, in every mixture."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -311,6 +312,36 @@ def test_equal_seeds_give_equal_states_and_a_cut_changes_nothing(place: Place) -
 
     assert tree(first) == tree(second)
     assert (tree(place.tmp / "shadow"), tree(place.root)) == before
+
+
+def test_who_goes_on_after_a_kill_knows_the_file_that_was_renamed_last(place: Place) -> None:
+    place.create("tmp", b"abc", sync=True, sync_name=True)
+    (place.root / "tmp").rename(place.root / "f")  # killed before it could be noted
+    place.disk = PowerCutDisk(place.root, shadow=place.tmp / "shadow")
+
+    place.create("tmp", b"def", sync=True, sync_name=True)
+
+    assert place.contents("f") == {b"abc"}
+
+
+def test_a_new_file_is_not_taken_for_one_of_a_removed_directory(place: Place) -> None:
+    place.disk.make_directory(place.root / "old")
+    for number in range(20):
+        place.create(f"old/{number}", b"abc", sync=True, sync_name=True)
+    place.disk.sync_directory(place.root)
+    shutil.rmtree(place.root / "old")
+
+    for number in range(20):  # by a program that uses no such disk; inodes are used again
+        (place.root / str(number)).write_bytes(b"def")
+    for number in range(20):
+        path = place.root / str(number)
+        fd = place.disk.open(path)
+        place.disk.sync_data(path, fd)
+        place.disk.close(path, fd)
+    place.disk.sync_directory(place.root)
+
+    after = place.disk.power_cut(place.tmp / "after", survival=NOTHING)
+    assert {file.read_bytes() for file in after.iterdir()} == {b"def"}
 
 
 WRITER = """

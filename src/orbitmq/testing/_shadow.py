@@ -83,6 +83,9 @@ class Shadow:
         self._next_id = ROOT_ID + 1
         if self._journal.exists():
             self._load()
+            # Who was killed between a rename and its note left a file that only its inode tells: look
+            # before the old name gets a new file.
+            self.discover_all()
             return
         self._data.mkdir(parents=True)
         self.make_all_durable()
@@ -181,13 +184,14 @@ class Shadow:
     def _discover(self, directory: Path) -> None:
         known = dict(self._current(directory))
         live = {path.name: path for path in sorted(directory.iterdir())}
-        vanished = {known[name].inode: name for name in sorted(known.keys() - live.keys())}
+        vanished = {known[name][1:]: name for name in sorted(known.keys() - live.keys())}
         for path in live.values():
             entry, inode = known.get(path.name), path.stat().st_ino
             if entry is not None and entry.inode == inode:
                 continue
-            if inode in vanished:
-                self.note_renamed(directory / vanished.pop(inode), path)
+            now = (inode, path.is_dir())
+            if now in vanished:
+                self.note_renamed(directory / vanished.pop(now), path)
             else:
                 self.note_created(path)
         for name in vanished.values():
@@ -221,10 +225,17 @@ class Shadow:
         return entry
 
     def _entry_of(self, inode: int) -> Entry | None:
-        for directory in self.directories.values():
-            for entry in directory.current.values():
-                if entry.inode == inode and not entry.is_directory:
-                    return entry
+        """Return the file with this inode that has a name now: inodes of removed files are used again."""
+        return self._entry_below(ROOT_ID, inode)
+
+    def _entry_below(self, number: int, inode: int) -> Entry | None:
+        for entry in self.directories[number].current.values():
+            if entry.is_directory:
+                found = self._entry_below(entry.id, inode)
+            else:
+                found = entry if entry.inode == inode else None
+            if found is not None:
+                return found
         return None
 
     def _copy_whole(self, path: Path) -> None:
