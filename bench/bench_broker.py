@@ -40,6 +40,7 @@ UPDATE_AND_CREATE_TOPIC = 17
 GET_MAX_OFFSET = 30
 CLIENT_MAIN = "orbitmq.javaclient.ClientBench"
 CONNECTIONS = 4
+DISPATCHED_WITHIN_S = 30
 TICKS = os.sysconf("SC_CLK_TCK")
 
 Row = dict[str, Any]
@@ -374,6 +375,15 @@ def message_count(side: Side, topic: str) -> int:
         answer = ask(side.address, Command(GET_MAX_OFFSET, fields))
         count += int((answer.fields or {})["offset"])
     return count
+
+
+def require_count(side: Side, topic: str, wanted: int) -> None:
+    """Wait until a topic has so many messages, dispatched ones that is. SystemExit: it never has."""
+    until = time.monotonic() + DISPATCHED_WITHIN_S
+    while (found := message_count(side, topic)) != wanted:
+        if found > wanted or time.monotonic() > until:
+            raise SystemExit(f"{wanted} messages were sent, the topic has {found}")
+        time.sleep(0.01)
 
 
 def java_client(side: Side, what: str, topic: str, threads: int, *options: object) -> Row:

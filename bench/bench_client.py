@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from bench_broker import SERVERS, Row, Side, drive, java, java_client, message_count, say
+from bench_broker import SERVERS, Row, Side, drive, java, java_client, require_count, say
 from client_consume import GOALS, SCENARIOS
 from compat.java_store import why_not
 from compat.maven import classpath
@@ -192,10 +192,7 @@ def part_send(root: Path, size: Size, rounds: int, *, with_java: bool) -> list[L
             lines = [
                 line for depth in size.depths for line in compare(started, depth, size, rounds)
             ]
-        sent = sum(peer.messages for peer in started.values())
-        found = message_count(side, topic)
-        if found != sent:
-            raise SystemExit(f"{sent} messages were sent, the topic has {found}")
+        require_count(side, topic, sum(peer.messages for peer in started.values()))
     return lines
 
 
@@ -233,9 +230,11 @@ def part_consume(root: Path, size: Size, rounds: int, *, with_java: bool) -> lis
     side = Side("ours", root, dict(size.settings))
     rates: dict[str, list[float]] = {}
     with side.running():
-        topic = side.new_topic()
-        while (count := message_count(side, topic)) < size.backlog:
-            drive(side, "send", topic, depth=16, batch=16, seconds=size.seconds / 3, warm=0.1)
+        topic, count = side.new_topic(), 0
+        while count < size.backlog:
+            options = {"depth": 16, "batch": 16, "seconds": size.seconds / 3, "warm": 0.1}
+            count += int(drive(side, "send", topic, **options)["messages"])
+        require_count(side, topic, count)
         for number in range(rounds):
             for name in SCENARIOS:
                 work = (side.namesrv, topic, str(count), f"G{number}-{name}")

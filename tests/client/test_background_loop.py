@@ -213,6 +213,24 @@ def test_busy_polls_do_not_pile_up(loop):
     assert max(counts) == 1
 
 
+def test_what_a_turn_has_to_send_first_does_not_count_as_waiting(loop):
+    runners: list[str] = []
+
+    def send_for_long() -> None:
+        time.sleep(0.002)  # sleep: longer than a caller polls
+        runners.append(threading.current_thread().name)
+
+    deadline = time.monotonic() + 30
+    while "MainThread" not in runners:  # else the background thread had the seat
+        assert time.monotonic() < deadline
+        answer: LightFuture[int] = LightFuture(loop)
+        loop.call(send_for_long)
+        loop.call(lambda answer=answer: loop.loop.call_soon(answer.set_result, 1))
+        answer.result(10)
+
+    assert loop._is_quick
+
+
 def test_callers_that_wait_for_each_other_are_all_served(loop):
     for _ in range(30):
         event = asyncio.Event()

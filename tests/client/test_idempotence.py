@@ -227,7 +227,7 @@ class Once:
 
 @pytest.mark.feature("F95", "F96")
 def test_a_send_that_is_repeated_because_its_answer_was_lost(tmp_path: Path, monkeypatch):
-    answered = Sending._answered
+    on_answer = Sending._on_answer
     lost: list[str] = []
 
     def lose_the_first(self, answer):
@@ -235,12 +235,12 @@ def test_a_send_that_is_repeated_because_its_answer_was_lost(tmp_path: Path, mon
             lost.append(self.request.message_id)
             self._failed(RequestTimeoutError("broker", "the answer was lost"))
         else:
-            answered(self, answer)
+            on_answer(self, answer)
 
     async def main():
         async with consumer_world(tmp_path) as world:
             await world.create("Orders", queues=2)
-            monkeypatch.setattr(Sending, "_answered", lose_the_first)
+            monkeypatch.setattr(Sending, "_on_answer", lose_the_first)
             result = await world.producer.send(Message("Orders", b"x", keys=["order-17"]))
             again = await world.producer.send(Message("Orders", b"x", keys=["order-17"]))
             assert [result.message_id] == lost  # the copy has the same id

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -58,6 +59,21 @@ def test_who_waits_for_the_future_of_a_send_handles_its_answer():
                 future.add_done_callback(lambda _: names.append(threading.current_thread()))
                 assert future.result(10).is_ok
         assert names.count(threading.current_thread()) > 5
+
+    run_beside_cluster(test)
+
+
+def test_the_time_of_a_send_counts_from_the_call():
+    def test(cluster):
+        with Producer(cluster.namesrv_address, group="demo") as producer:
+            producer.send(MESSAGE)
+            go_on = threading.Event()
+            producer.opened_loop.call(go_on.wait)  # the loop has something else to do
+            late = producer.send_async(MESSAGE, timeout_ms=20)
+            time.sleep(0.05)  # sleep: longer than the send may take
+            go_on.set()
+            with pytest.raises(RequestTimeoutError, match="before the first try"):
+                late.result(10)
 
     run_beside_cluster(test)
 

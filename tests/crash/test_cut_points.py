@@ -356,7 +356,8 @@ def test_no_checkpoint_covers_queues_and_index_while_they_change_places(place: P
         assert page is not None
         if new_queues != new_index:
             mixtures += 1
-            assert decode_checkpoint(page).extension is None, cut.label
+            state = f"{cut.label}: {name} new {new_queues}, of {sorted(cut.image)}"
+            assert decode_checkpoint(page).extension is None, state
     assert mixtures > 0
 
 

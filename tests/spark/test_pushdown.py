@@ -9,7 +9,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -133,13 +133,15 @@ def filters(draw: st.DrawFn) -> Filter:
 
 @settings(max_examples=150, deadline=None)
 @given(given_filters=st.lists(filters(), min_size=1, max_size=4))
+@example([LessThan(("log_offset",), 1600)])  # ends the range of the bad place elsewhere
 def test_rows_are_those_that_spark_would_keep(given_filters: list[Filter]) -> None:
     found = table(_store(), badRecords="keep")
 
     left = found.push(given_filters)
 
-    rows = rows_of(found)
-    expected = [row for row in _all_rows() if all(_truth(one, row) for one in given_filters)]
+    in_log = operator.itemgetter("log_offset")  # a table has no order
+    rows, everything = sorted(rows_of(found), key=in_log), sorted(_all_rows(), key=in_log)
+    expected = [row for row in everything if all(_truth(one, row) for one in given_filters)]
     kept = [row for row in rows if all(_truth(one, row) for one in left)]
     assert kept == expected
     assert all(_truth(one, row) for row in rows for one in given_filters if one not in left)

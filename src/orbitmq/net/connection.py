@@ -91,7 +91,8 @@ class Connection(asyncio.Protocol):
         self._config, self._on_lost, self._spin = config, on_lost, spin
         self.use(handler)
         self._decoder = FrameDecoder(config.frame_bytes_max)
-        self._opaques = Opaques()
+        self.next_opaque = Opaques().next
+        """The number of the next request, for a frame that somebody else makes."""
         self._waiting: dict[int, _Pending] = {}
         self._answers: deque[Command] = deque()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -216,12 +217,17 @@ class Connection(asyncio.Protocol):
 
     def _deliver(self) -> None:
         """Hand answers over, a few in each turn of the loop."""
+        self._flush()
         answers = self._answers
         count = max(len(self._waiting) // 2, _ANSWERS_PER_TURN)
         for _ in range(min(len(answers), count)):
             self._answered(answers.popleft())
         if answers:
-            self._loop.call_soon(self._deliver)
+            self._loop.call_soon(self._deliver_rest)
+
+    def _deliver_rest(self) -> None:
+        # Whoever runs the loop for one answer at a time has calls for it now: they come first.
+        self._loop.call_soon(self._deliver)
 
     def _answered(self, command: Command) -> None:
         one = self._waiting.pop(command.opaque, None)
@@ -254,7 +260,7 @@ class Connection(asyncio.Protocol):
     def oneway(self, command: Command) -> None:
         """Send a request that the peer does not answer."""
         command.flag |= ONEWAY_FLAG
-        command.opaque = self._opaques.next()
+        command.opaque = self.next_opaque()
         self.send(command)
 
     def request(self, command: Command, timeout_ms: float) -> "asyncio.Future[Command]":
@@ -276,10 +282,6 @@ class Connection(asyncio.Protocol):
             future.set_exception(refused)
         return future
 
-    def next_opaque(self) -> int:
-        """Return the number of the next request, for a frame that somebody else makes."""
-        return self._opaques.next()
-
     def exchange(
         self, opaque: int, code: int, frame: bytes, timeout_ms: float, on_answer: OnAnswer
     ) -> None:
@@ -287,19 +289,19 @@ class Connection(asyncio.Protocol):
         if self.closed:
             raise UnreachableError(self.peer, "the connection is closed")
         waiting = self._waiting
-        if len(self._waiting) >= self._config.pending_requests_max:
+        if len(waiting) >= self._config.pending_requests_max:
             what = f"{len(waiting)} requests wait for answers already"
             raise TooManyRequestsError(self.peer, what)
         deadline = self._loop.time() + timeout_ms / 1000
         if self._sweep_timer is None or deadline < self._sweep_at:
             self._sweep_by(deadline)
-        is_alone = not waiting and not self._out and not self._in_turn
+        is_alone, is_first = not waiting, not self._out and not self._in_turn
         waiting[opaque] = (on_answer, deadline, code)
-        if is_alone:  # nothing to wait for: what comes later in this turn leaves together
-            self._out.append(frame)
-            self._flush()
-        else:
-            self.send_frame(frame)
+        self._out.append(frame)
+        if is_first and is_alone:
+            self._flush()  # nothing to wait for
+        elif is_first:  # what comes later in this turn leaves with it
+            self._loop.call_soon(self._flush)
 
     def _sweep_by(self, deadline: float) -> None:
         """Look for late answers at this time. One timer for all: hardly any request is ever late."""

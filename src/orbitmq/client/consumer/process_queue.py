@@ -92,17 +92,13 @@ class ProcessQueue:
     def last_offset(self) -> int | None:
         return self._last_offset if self.count else None
 
-    @property
-    def span(self) -> int:
-        """How far the newest held message is ahead of the oldest."""
-        first = self.first_offset
-        return 0 if first is None else self._last_offset - first
-
     def exceeds(self, count: int, size: int, span: int | None) -> bool:
         """Tell whether more messages or bytes, or a longer span, is held than this."""
-        if span is not None and self.span > span:
+        first = self.first_offset
+        if first is None:
+            return False
+        if span is not None and self._last_offset - first > span:
             return True
-        self._trim()
         return self.count > count or self.body_bytes > size
 
     @property

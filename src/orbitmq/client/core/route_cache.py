@@ -94,6 +94,8 @@ class RouteCache:
         self._creation_topic, self._creation_queues = creation_topic, creation_queues
         self._routes: dict[str, TopicRoute] = {}
         self._publish: dict[str, PublishRoute] = {}
+        self.publish_route_nowait = self._publish.get
+        """Where to send, if that is known; never asks."""
         self._subscribe: dict[str, list[MessageQueue]] = {}
         self._addresses: dict[str, dict[int, str]] = {}
         self._asking: dict[str, asyncio.Task[bool]] = {}
@@ -121,10 +123,6 @@ class RouteCache:
     def on_changed(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the topic whenever a route is new or changed."""
         self._listeners.append(listener)
-
-    def publish_route_nowait(self, topic: str) -> PublishRoute | None:
-        """Return where to send, if that is known; never asks."""
-        return self._publish.get(topic)
 
     async def publish_route(self, topic: str) -> PublishRoute:
         """Return where to send; a topic that does not exist is sent to the creation topic's brokers."""

@@ -159,7 +159,7 @@ class AsyncProducer(AsyncClient):
         choice = make_selector(key, queue, selector)
         request = self.engine.requests.single(message)
         outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        self.start(request, outcome, self.async_rule, timeout_ms, choice)
+        self.sending(request, outcome, self.async_rule, timeout_ms, choice).start()
         return outcome
 
     async def send_oneway(
@@ -201,10 +201,10 @@ class AsyncProducer(AsyncClient):
     async def _send(
         self, request: SendRequest, timeout_ms: float | None, selector: QueueSelector | None
     ) -> SendResult:
-        if not self.has_room():
+        if not self.engine.pending.has_room():
             await self.wait_for_room(timeout_ms)
         outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        self.start(request, outcome, self.rule, timeout_ms, selector)
+        self.sending(request, outcome, self.rule, timeout_ms, selector).start()
         return await outcome
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -213,28 +213,24 @@ class AsyncProducer(AsyncClient):
 
     # --- what the synchronous producer uses too ---
 
-    def has_room(self, more: int = 0) -> bool:
-        """Return whether another message may be on its way beside these `more`."""
-        return len(self.engine.pending) + more < self._config.pending_sends_max
-
     async def wait_for_room(self, timeout_ms: float | None) -> None:
         """Wait until another message may be on its way. RequestTimeoutError."""
-        await self.engine.pending.wait_for_room(self._timeout(timeout_ms))
+        if timeout_ms is None:
+            timeout_ms = self._config.send_timeout_ms
+        await self.engine.pending.wait_for_room(timeout_ms)
 
-    def start(
+    def sending(
         self,
         request: SendRequest,
         outcome: Outcome,
         rule: RetryRule,
         timeout_ms: float | None,
         selector: QueueSelector | None,
-    ) -> None:
-        """Send what is prepared; the outcome gets a SendResult or an exception."""
-        timeout = self._timeout(timeout_ms)
-        Sending(self.engine, request, outcome, rule, timeout, selector).start()
-
-    def _timeout(self, timeout_ms: float | None) -> float:
-        return self._config.send_timeout_ms if timeout_ms is None else timeout_ms
+    ) -> Sending:
+        """Return what sends this, once it is started; the outcome gets a SendResult or an exception."""
+        if timeout_ms is None:
+            timeout_ms = self._config.send_timeout_ms
+        return Sending(self.engine, request, outcome, rule, timeout_ms, selector)
 
     # --- what brokers ask; see ProducerRole ---
 

@@ -54,14 +54,12 @@ class PendingSends:
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._sends: set[Abandonable] = set()
+        self.add: Callable[[Abandonable], None] = self._sends.add
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._idle: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
         return len(self._sends)
-
-    def add(self, sending: Abandonable) -> None:
-        self._sends.add(sending)
 
     def remove(self, sending: Abandonable) -> None:
         """Make room for the next one."""
@@ -78,11 +76,15 @@ class PendingSends:
                 waiting.set_result(None)
                 return
 
+    def has_room(self, more: int = 0) -> bool:
+        """Return whether another one may be on its way beside these `more`."""
+        return len(self._sends) + more < self._count_max
+
     async def wait_for_room(self, timeout_ms: float) -> None:
         """Wait until fewer than the allowed number are on their way. RequestTimeoutError."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_ms / 1000
-        while len(self._sends) >= self._count_max:
+        while not self.has_room():
             room: asyncio.Future[None] = loop.create_future()
             self._waiting.append(room)
             try:
@@ -113,18 +115,17 @@ class SendEngine:
         self.calls, self.channels, self.spawn = core.calls, core.channels, core.spawn
         self.try_timeout_ms = config.send_try_timeout_ms
         self.retry_when_not_flushed = config.retry_when_not_flushed
-        self._faults = BrokerFaults(core.clock) if config.fault_avoidance else None
-        self.chooser = QueueChooser(self._faults)
+        self.faults = BrokerFaults(core.clock) if config.fault_avoidance else None
+        self.chooser = QueueChooser(self.faults)
         self.requests = requests
         self.route_flights, self.connection_flights = SingleFlight(), SingleFlight()
         self.pending = PendingSends(config.pending_sends_max)
-        self._has_templates = config.encoding is Encoding.JSON and not config.access_key
+        has_templates = config.encoding is Encoding.JSON and not config.access_key
+        self.frame = requests.frame if has_templates else self._frame
         self._new_topics: set[str] = set()
 
-    def frame(self, request: SendRequest, queue: MessageQueue, opaque: int) -> bytes:
+    def _frame(self, request: SendRequest, queue: MessageQueue, opaque: int) -> bytes:
         """Return the frame of a request to this queue, in our encoding, signed where keys are set."""
-        if self._has_templates:
-            return self.requests.frame(request, queue, opaque)
         fields = self.requests.fields(request, queue)
         command = self.calls.command(request.code, fields, request.body)
         command.opaque = opaque
@@ -132,18 +133,18 @@ class SendEngine:
 
     def record(self, broker_name: str, started_ms: float, *, failed: bool = False) -> None:
         """Remember how fast a broker was, if slow ones are to be avoided."""
-        if self._faults is not None:
+        if self.faults is not None:
             latency_ms = self.clock.monotonic_ms() - started_ms
-            self._faults.record(broker_name, latency_ms, failed=failed)
+            self.faults.record(broker_name, latency_ms, failed=failed)
 
-    def stored(self, topic: str) -> None:
+    def learn(self, topic: str) -> None:
         """After the first message of a topic that did not exist: ask for its route, once."""
         route = self.routes.publish_route_nowait(topic)
         if route is not None and not route.created and topic not in self._new_topics:
             self._new_topics.add(topic)
-            self.spawn(self._learn(topic))
+            self.spawn(self._ask_for_route(topic))
 
-    async def _learn(self, topic: str) -> None:
+    async def _ask_for_route(self, topic: str) -> None:
         with contextlib.suppress(WireError):  # the periodic refresh asks again
             await self.routes.refresh(topic)
 

@@ -20,7 +20,12 @@ from orbitmq.client.core.calls import response_error
 from orbitmq.client.core.route_cache import PublishRoute
 from orbitmq.client.producer.send_engine import SendEngine
 from orbitmq.client.producer.send_request import SendRequest
-from orbitmq.client.producer.send_result import STATUS_BY_CODE, SendResult, send_result
+from orbitmq.client.producer.send_result import (
+    STATUS_BY_CODE,
+    SendResult,
+    SendStatus,
+    send_result,
+)
 from orbitmq.errors import (
     OrbitError,
     RequestTimeoutError,
@@ -94,6 +99,7 @@ class Sending:
         "_last_result",
         "_outcome",
         "_queue",
+        "_route",
         "_rule",
         "_selector",
         "_started_ms",
@@ -116,6 +122,7 @@ class Sending:
         self._until_ms = engine.clock.monotonic_ms() + timeout_ms
         self._started_ms = 0.0
         self._tries = 0
+        self._route: PublishRoute | None = None
         self._queue: MessageQueue | None = None
         self._address = ""
         self._connection: Connection | None = None
@@ -124,22 +131,25 @@ class Sending:
         self._last_result: SendResult | None = None
 
     def start(self) -> None:
-        """Make the first try; the route is asked for if it is not known."""
-        engine, topic = self._engine, self.request.topic
-        engine.pending.add(self)
-        if engine.route_flights.waiting and engine.route_flights.join(topic, self._start_now):
-            return
-        self._start_now()
+        """Make the first try; the route is asked for if it is not known. Raises nothing."""
+        self._engine.pending.add(self)
+        self._find_way()
 
-    def _start_now(self) -> None:
+    def _find_way(self) -> None:
         engine, topic = self._engine, self.request.topic
-        route = engine.routes.publish_route_nowait(topic)
-        if route is not None and route.queues:
-            self._guard(self._try, route)
-        elif not engine.route_flights.join(topic, self._start_now):
-            # Later messages wait behind this one: nobody expects them to be stored before it.
-            engine.route_flights.begin(topic)
-            engine.spawn(self._find_route())
+        flights = engine.route_flights
+        if flights.waiting and flights.join(topic, self._find_way):
+            return
+        try:
+            route = engine.routes.publish_route_nowait(topic)
+            if route is not None and route.queues:
+                self._try(route)
+            else:
+                # Later messages wait behind this one: nobody expects them to be stored before it.
+                flights.begin(topic)
+                engine.spawn(self._find_route())
+        except Exception as problem:
+            self._broke(problem)
 
     async def _find_route(self) -> None:
         try:
@@ -168,7 +178,7 @@ class Sending:
     # --- one try ---
 
     def _try(self, route: PublishRoute) -> None:
-        engine = self._engine
+        engine, self._route = self._engine, route
         self._tries += 1
         if self._selector is not None:
             self._queue = self._selector(route)
@@ -187,21 +197,22 @@ class Sending:
             return
         self._address = engine.calls.vip(address)
         self._gone_away = False
-        self._connect()
+        self._connect(self._started_ms)
 
-    def _connect(self) -> None:
-        flights = self._engine.connection_flights
-        if not flights.waiting or not flights.join(self._address, self._connect_now):
-            self._connect_now()
-
-    def _connect_now(self) -> None:
-        engine = self._engine
-        connection = engine.channels.get_nowait(self._address)
+    def _connect(self, now_ms: float) -> None:
+        engine, address = self._engine, self._address
+        flights = engine.connection_flights
+        if flights.waiting and flights.join(address, self._connect_later):
+            return
+        connection = engine.channels.get_nowait(address)
         if connection is not None:
-            self._guard(self._transmit, connection)
-        elif not engine.connection_flights.join(self._address, self._connect_now):
-            engine.connection_flights.begin(self._address)
-            engine.spawn(self._open(self._address))
+            self._transmit(connection, now_ms)
+        else:
+            flights.begin(address)
+            engine.spawn(self._open(address))
+
+    def _connect_later(self) -> None:
+        self._guard(self._connect, self._engine.clock.monotonic_ms())
 
     async def _open(self, address: str) -> None:
         try:
@@ -222,14 +233,14 @@ class Sending:
         except Exception as failure:
             self._guard(self._failed, failure)
         else:
-            self._guard(self._transmit, connection)
+            self._guard(self._transmit, connection, self._engine.clock.monotonic_ms())
 
-    def _transmit(self, connection: Connection) -> None:
+    def _transmit(self, connection: Connection, now_ms: float) -> None:
         assert self._queue is not None
         engine, request, self._connection = self._engine, self.request, connection
         opaque = connection.next_opaque()
         frame = engine.frame(request, self._queue, opaque)
-        left_ms = max(self._left_ms(), 1)
+        left_ms = max(self._until_ms - now_ms, 1)
         if engine.try_timeout_ms:
             left_ms = min(left_ms, engine.try_timeout_ms)
         try:
@@ -241,24 +252,25 @@ class Sending:
         try:
             if isinstance(answer, WireError):
                 self._failed(answer)
-            else:
-                self._answered(answer)
-        except Exception as problem:  # whoever waits must not wait for ever
-            self._fail(problem)
-
-    def _answered(self, answer: Command) -> None:
-        assert self._queue is not None
-        status = STATUS_BY_CODE.get(answer.code)
-        if status is None:
-            if answer.code == ResponseCode.GO_AWAY and not self._gone_away:
+            elif (status := STATUS_BY_CODE.get(answer.code)) is not None:
+                self._stored(answer, status)
+            elif answer.code == ResponseCode.GO_AWAY and not self._gone_away:
                 self._go_again()
             else:
                 self._failed(response_error(answer, self._address))
-            return
+        except Exception as problem:  # whoever waits must not wait for ever
+            self._fail(problem)
+
+    def _stored(self, answer: Command, status: SendStatus) -> None:
+        assert self._queue is not None
+        assert self._route is not None
+        engine = self._engine
         result = send_result(status, self.request.message_id, self._queue, answer.fields)
-        self._engine.record(self._queue.broker_name, self._started_ms)
-        self._engine.stored(self.request.topic)
-        if answer.code and self._engine.retry_when_not_flushed and self._may_try_again():
+        if engine.faults is not None:
+            engine.record(self._queue.broker_name, self._started_ms)
+        if not self._route.created:
+            engine.learn(self.request.topic)
+        if answer.code and engine.retry_when_not_flushed and self._may_try_again():
             self._last_result = result
             self._again()
         else:
@@ -268,7 +280,7 @@ class Sending:
         """The broker is about to stop: the same try once more, over a new connection."""
         self._gone_away = True
         self._engine.calls.retire(self._address, self._connection)
-        self._connect()
+        self._connect(self._engine.clock.monotonic_ms())
 
     # --- the next try, or the end ---
 
@@ -325,10 +337,13 @@ class Sending:
         """End it now: the producer closes and waited long enough."""
         self._fail(self._engine.closed_error())
 
-    def _guard(self, step: Callable[[Any], None], argument: Any) -> None:
+    def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
         try:
-            step(argument)
+            step(*arguments)
         except Exception as problem:
-            if not isinstance(problem, OrbitError):
-                _log.exception("topic %s: a send failed", self.request.topic)
-            self._fail(problem)
+            self._broke(problem)
+
+    def _broke(self, problem: Exception) -> None:
+        if not isinstance(problem, OrbitError):
+            _log.exception("topic %s: a send failed", self.request.topic)
+        self._fail(problem)

@@ -53,7 +53,8 @@ class BackgroundLoop:
         self._waiters: set[LightFuture[Any]] = set()  # all that threads wait for
         self._crowd = 0  # so many waits the background thread serves, for there are several callers
         self._turns = 0  # how often callers had the seat
-        self._poll_until = 0.0
+        self._called_at = 0.0  # when the last turn began, or the last call was done since
+        self._may_poll = False
         self._is_polling = False
         self._is_quick = False  # the last answer came while a caller may poll
         self._bell = threading.Lock()  # released: the background thread is wanted
@@ -161,29 +162,29 @@ class BackgroundLoop:
 
     def _take_turn(self, future: LightFuture[Any], timeout_s: float | None) -> None:
         """Run the loop until the future is done; the caller has the seat, and gives it back."""
-        started = time.monotonic()
+        started = self._called_at = time.monotonic()
         timer = None if timeout_s is None else self.loop.call_later(timeout_s, self.loop.stop)
-        if self._is_quick:
-            self._poll_until = started + POLL_S
-            if not self._is_polling:  # else what the last turn left goes on
-                self._poll()
+        self._may_poll = self._is_quick
+        if self._may_poll and not self._is_polling:  # else what the last turn left goes on
+            self._poll()
         try:
             if not future.done():
                 self._hold()
         finally:
-            self._poll_until = 0.0
+            self._may_poll = False
             if timer is not None:
                 timer.cancel()
-            took_s = time.monotonic() - started
-            self._is_quick = took_s <= POLL_S
+            ended = time.monotonic()
+            # What was sent in this turn took its time too: the answer could not come before.
+            self._is_quick = ended - self._called_at <= POLL_S
             self._turns += 1
             self._seat.release()
-            if took_s > PARK_S or self._is_wanted():
+            if ended - started > PARK_S or self._is_wanted():
                 self._ring()
 
     def _poll(self) -> None:
         # Each turn of the loop looks at the sockets, and does not wait while there is more to call.
-        self._is_polling = time.monotonic() < self._poll_until
+        self._is_polling = self._may_poll and time.monotonic() - self._called_at < POLL_S
         if self._is_polling:
             self.loop.call_soon(self._poll)
 
@@ -249,6 +250,7 @@ class BackgroundLoop:
         calls = self._calls
         while calls:
             calls.popleft()()
+        self._called_at = time.monotonic()
 
     @property
     def waiting_count(self) -> int:

@@ -8,7 +8,7 @@ with Producer(namesrv="127.0.0.1:9876", group="demo") as producer:
     producer.send(Message("Orders", b"step 2"), key="order-17")   # one queue for each key
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -57,10 +57,8 @@ class Producer(SyncClient[AsyncProducer]):
         timeout_ms: float | None = None,
     ) -> SendResult:
         """Send and wait until the broker has stored it; see AsyncProducer.send."""
-        loop, choice = self.opened_loop, make_selector(key, queue, selector)
-        outcome: LightFuture[SendResult] = LightFuture(loop)
-        loop.call(self._prepare(message, outcome, self._inner.rule, timeout_ms, choice))
-        return outcome.result()
+        choice = make_selector(key, queue, selector)
+        return self._start(message, self._inner.rule, timeout_ms, choice).result()
 
     def send_async(
         self,
@@ -72,32 +70,25 @@ class Producer(SyncClient[AsyncProducer]):
         timeout_ms: float | None = None,
     ) -> "Future[SendResult]":
         """Send; the future gets the result. See AsyncProducer.send_async."""
-        loop, choice = self.opened_loop, make_selector(key, queue, selector)
-        outcome: LightFuture[SendResult] = LightFuture(loop)
-        loop.call(self._prepare(message, outcome, self._inner.async_rule, timeout_ms, choice))
-        return outcome
+        choice = make_selector(key, queue, selector)
+        return self._start(message, self._inner.async_rule, timeout_ms, choice)
 
-    def _prepare(
+    def _start(
         self,
         message: Message,
-        outcome: LightFuture[SendResult],
         rule: RetryRule,
         timeout_ms: float | None,
         selector: QueueSelector | None,
-    ) -> Callable[[], None]:
-        """Wait for room, and return what starts the send when the loop calls it."""
+    ) -> LightFuture[SendResult]:
+        """Wait for room, and have the loop start the send."""
         loop, inner = self.opened_loop, self._inner
-        request = inner.engine.requests.single(message)
-        if not inner.has_room(loop.waiting_count):
+        engine = inner.engine
+        request = engine.requests.single(message)
+        if not engine.pending.has_room(loop.waiting_count):
             loop.run(inner.wait_for_room(timeout_ms))
-
-        def start() -> None:
-            try:
-                inner.start(request, outcome, rule, timeout_ms, selector)
-            except Exception as failure:
-                outcome.set_exception(failure)
-
-        return start
+        outcome: LightFuture[SendResult] = LightFuture(loop)
+        loop.call(inner.sending(request, outcome, rule, timeout_ms, selector).start)
+        return outcome
 
     send_oneway = forward(AsyncProducer.send_oneway)
     send_batch = forward(AsyncProducer.send_batch)
