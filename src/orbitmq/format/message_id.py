@@ -87,16 +87,23 @@ class UniqueIds:
         self._month = month_range(clock.now_ms())
         sample = UniqueId(address, pid & 0xFFFF, process_tag & _UINT32, 0, 0).encode()
         self._prefix = sample[:-12]  # all that stays the same
+        self._latest = (-1, "")  # a millisecond, and all of its ids but the counter
 
     def next_id(self) -> str:
-        now = self._clock.now_ms()
+        now, (at, front) = self._clock.now_ms(), self._latest
+        if now != at:
+            front = self._front(now)
+            self._latest = (now, front)
+        return f"{front}{next(self._counter) & 0xFFFF:04X}"
+
+    def _front(self, now: int) -> str:
         start, end = self._month
         if now >= end:
             start, end = self._month = month_range(now)
         # 31 days are more than 2**31 ms: Java's int wraps to negative in the last week of a month. A clock
         # that was set back counts as the start of the month; the counter keeps ids apart.
         since = max(now - start, 0) & _UINT32
-        return f"{self._prefix}{since:08X}{next(self._counter) & 0xFFFF:04X}"
+        return f"{self._prefix}{since:08X}"
 
 
 def month_range(epoch_ms: int) -> tuple[int, int]:

@@ -27,7 +27,10 @@ from orbitmq.wire.headers.send import LETTERS
 
 _WAIT: Final = "WAIT\x01true\x02"
 _NO_WAIT: Final = "WAIT\x01false\x02"
+_TAGS: Final = f"{Property.TAGS}\x01"
+_KEYS: Final = f"{Property.KEYS}\x01"
 _PREPARED: Final = SysFlag.PREPARED.value
+_SINGLE: Final = RequestCode.SEND_MESSAGE_V2
 
 _GROUP: Final = LETTERS["producerGroup"]
 _TOPIC: Final = LETTERS["topic"]
@@ -106,8 +109,8 @@ class RequestMaker:
         if message.reserved and message.reserved.get("TRAN_MSG") == "true":
             sys_flag |= _PREPARED
         properties = encode_texts(message, message_id)
-        code, born_ms = RequestCode.SEND_MESSAGE_V2, self._clock.now_ms()
-        request = SendRequest(topic, code, body, properties, message_id, born_ms)
+        born_ms = self._clock.now_ms()
+        request = SendRequest(topic, _SINGLE, body, properties, message_id, born_ms)
         request.sys_flag, request.flag = sys_flag, message.flag
         if topic.startswith(RETRY_PREFIX):
             request.retry_fields = _retry_fields(message)
@@ -214,9 +217,9 @@ def encode_texts(message: Message, message_id: str) -> str:
     """Return the property text of a message."""
     text = f"UNIQ_KEY\x01{message_id}\x02{_WAIT if message.wait_stored else _NO_WAIT}"
     if message.tag:
-        text += f"{Property.TAGS}\x01{_plain(message.tag.strip(), 'tag')}\x02"
+        text += f"{_TAGS}{_plain(message.tag.strip(), 'tag')}\x02"
     if message.keys:
-        text += f"{Property.KEYS}\x01{_plain(' '.join(message.key_list), 'key')}\x02"
+        text += f"{_KEYS}{_plain(' '.join(message.key_list), 'key')}\x02"
     if message.delay_level:
         text += f"{Property.DELAY}\x01{message.delay_level}\x02"
     if message.deliver_ms:
