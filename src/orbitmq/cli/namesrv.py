@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.output import Output, note, print_ready
+from orbitmq.cli.output import Output
+from orbitmq.cli.serving import LogFile, LogLevel, Serving, log_flags, run_serving, server_log
 
 if TYPE_CHECKING:
     from orbitmq.namesrv.config import NamesrvConfig
@@ -37,30 +38,40 @@ def namesrv() -> None:
 
 @app.command()
 def run(
-    host: Host = None, port: Port = None, config: Config = None, output: OutputForm = Output.TABLE
+    host: Host = None,
+    port: Port = None,
+    config: Config = None,
+    log_level: LogLevel = None,
+    log_file: LogFile = None,
+    output: OutputForm = Output.TABLE,
 ) -> None:
     """Run a name server until Ctrl-C or SIGTERM. Prints its address once it is ready.
 
     Settings that are changed while it runs (mqadmin updateNamesrvConfig) are kept in the --config file;
     without one, in orbitmq.namesrv.properties beside its kvConfig.json.
+
+    The log, with all settings at the start, goes to standard error: text on a terminal, else JSON lines.
     """
+    from orbitmq.logs.settings_report import log_settings
     from orbitmq.namesrv.config import NamesrvConfig
-    from orbitmq.net.loop import run_server as run_loop
 
-    flags = {"bindAddress": host, "listenPort": port}
-    run_loop(_serve(NamesrvConfig.load(config, flags), output))
+    flags = {"bindAddress": host, "listenPort": port, **log_flags(log_level, log_file)}
+    with server_log() as log:
+        loaded = NamesrvConfig.load(config, flags)
+        assert loaded.kv_config_path is not None  # `load` gives it its default
+        log.use(loaded.logs, directory=loaded.kv_config_path.parent / "logs")
+        log_settings(loaded)
+        run_serving(log, lambda serving: _serve(serving, loaded, output))
 
 
-async def _serve(config: "NamesrvConfig", output: Output) -> None:
+async def _serve(serving: Serving, config: "NamesrvConfig", output: Output) -> None:
     from orbitmq.namesrv.server import NameServer
-    from orbitmq.net.loop import stop_event
 
-    stop = stop_event()
-    server = NameServer(config)
+    server = NameServer(config, log=serving.log)
     await server.start()
     try:
-        print_ready({"namesrv": server.address}, f"name server {server.address}", output)
-        await stop.wait()
-        note("stopping")
+        serving.ready({"namesrv": server.address}, f"name server {server.address}", output)
+        await serving.stop.wait()
+        serving.stopping()
     finally:
         await server.stop()
