@@ -1,18 +1,21 @@
-"""`orbitmq broker`: run a broker."""
+"""`orbitmq broker`: run a broker; look at its settings and change them while it runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_options import parse_pairs
+from orbitmq.cli.cluster_options import NAMESRV, open_admin, parse_pairs
+from orbitmq.cli.cluster_options import Namesrv as OfCluster
+from orbitmq.cli.cluster_options import OutputForm as ListForm
 from orbitmq.cli.output import Output
 from orbitmq.cli.serving import LogFile, LogLevel, Serving, log_flags, run_serving, server_log
+from orbitmq.cli.settings_text import print_changed, print_settings
 
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
 
-app = typer.Typer(help="Run a broker.", no_args_is_help=True)
+app = typer.Typer(help="Run a broker; its settings while it runs.", no_args_is_help=True)
 
 Config = Annotated[
     Path | None,
@@ -48,11 +51,6 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, by RocketMQ's key."),
 ]
 OutputForm = Annotated[Output, typer.Option(help="json: one line with the address when ready.")]
-
-
-@app.callback()
-def broker() -> None:
-    """Run a broker."""  # makes `run` a word of its own although it is the only command
 
 
 @app.command()
@@ -100,6 +98,25 @@ def run(
         run_serving(log, lambda serving: _serve(serving, loaded, output))
 
 
+@app.command()
+def config(
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Its name, or HOST:PORT.")],
+    set_: Set = None,
+    namesrv: OfCluster = NAMESRV,
+    output: ListForm = Output.TABLE,
+) -> None:
+    """Show the settings of a running broker, or change some: --set logLevel=debug.
+
+    A change works at once and is kept for the next start; all of them are made, or none.
+    """
+    changes = parse_pairs(set_, "--set")
+    with open_admin(namesrv) as admin:
+        if changes:
+            print_changed({broker: admin.update_broker_config(broker, changes)}, output)
+        else:
+            print_settings({broker: admin.broker_config(broker)}, output)
+
+
 async def _serve(serving: Serving, config: "BrokerConfig", output: Output) -> None:
     import asyncio
 
@@ -113,13 +130,14 @@ async def _serve(serving: Serving, config: "BrokerConfig", output: Output) -> No
     # A long recovery can be given up too.
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     try:
-        if not starting.done():
+        if stopping.done():
             serving.stopping("stopping once the store is open")
         await starting
-        value = {"broker": served.address, "name": config.name, "store": root}
-        serving.ready(value, f"broker {config.name} {served.address} store {root}", output)
-        await stopping
-        serving.stopping()
+        if not stopping.done():
+            value = {"broker": served.address, "name": config.name, "store": root}
+            serving.ready(value, f"broker {config.name} {served.address} store {root}", output)
+            await stopping
+            serving.stopping()
     finally:
         stopping.cancel()
         await served.stop()

@@ -1,17 +1,20 @@
-"""`orbitmq namesrv`: run a name server."""
+"""`orbitmq namesrv`: run a name server; look at its settings and change them while it runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orbitmq.cli.cluster_options import NAMESRV, Namesrv, open_admin, parse_pairs
+from orbitmq.cli.cluster_options import OutputForm as ListForm
 from orbitmq.cli.output import Output
 from orbitmq.cli.serving import LogFile, LogLevel, Serving, log_flags, run_serving, server_log
+from orbitmq.cli.settings_text import print_changed, print_settings
 
 if TYPE_CHECKING:
     from orbitmq.namesrv.config import NamesrvConfig
 
-app = typer.Typer(help="Run a name server.", no_args_is_help=True)
+app = typer.Typer(help="Run a name server; its settings while it runs.", no_args_is_help=True)
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on (bindAddress); default all.")]
 Port = Annotated[
@@ -28,12 +31,11 @@ Config = Annotated[
         help="namesrv.conf: RocketMQ's keys, or TOML.",
     ),
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting and its new value."),
+]
 OutputForm = Annotated[Output, typer.Option(help="json: one line with the address when ready.")]
-
-
-@app.callback()
-def namesrv() -> None:
-    """Run a name server."""  # makes `run` a word of its own although it is the only command
 
 
 @app.command()
@@ -62,6 +64,20 @@ def run(
         log.use(loaded.logs, directory=loaded.kv_config_path.parent / "logs")
         log_settings(loaded)
         run_serving(log, lambda serving: _serve(serving, loaded, output))
+
+
+@app.command()
+def config(set_: Set = None, namesrv: Namesrv = NAMESRV, output: ListForm = Output.TABLE) -> None:
+    """Show the settings of running name servers, or change some: --set logLevel=debug.
+
+    A change works at once and is kept for the next start; all of them are made, or none.
+    """
+    changes = parse_pairs(set_, "--set")
+    with open_admin(namesrv) as admin:
+        if changes:
+            print_changed(admin.update_namesrv_config(changes), output)
+        else:
+            print_settings(admin.namesrv_config(), output)
 
 
 async def _serve(serving: Serving, config: "NamesrvConfig", output: Output) -> None:

@@ -81,7 +81,7 @@ class ServerLog:
             rule = f"must be in {directory} while the server runs"
             raise ConfigError("logFile", str(file), rule)
         try:
-            directory.mkdir(exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
             is_log = _is_new_or_log(file)
         except OSError as cause:
             raise _not_writable(file, cause) from cause
