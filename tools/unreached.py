@@ -19,6 +19,9 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
             *("connection_made", "data_received", "pause_writing", "resume_writing"),
         },
     },
+    "logging, by its Handler": {
+        "logs/server_log.py": {"handleError"},
+    },
     "Python, when it makes a class": {
         "wire/headers/header.py": {"__init_subclass__"},
     },

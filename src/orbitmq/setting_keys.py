@@ -167,7 +167,12 @@ NAMESRV_KEYS: Final = frozenset(
 )
 """Keys of a name server."""
 
-OWN_KEYS: Final = frozenset({"dispatch"})
+LOG_KEYS: Final = frozenset(
+    {"logFile", "logFileBytes", "logFileCount", "logLevel", "slowRequestMillis"}
+)
+"""Ours, of every server."""
+
+OWN_KEYS: Final = LOG_KEYS | {"dispatch"}
 """What RocketMQ does not know."""
 
 KNOWN_KEYS: Final = STORE_KEYS | OTHER_KEYS | NAMESRV_KEYS | OWN_KEYS

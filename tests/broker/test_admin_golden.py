@@ -9,6 +9,7 @@ import pytest
 
 from admin_world import AdminWorld
 from golden_frames import exchanges
+from orbitmq.setting_keys import OWN_KEYS
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies import dialect
 from orbitmq.wire.bodies.stats import ConsumeTimeSpans, TopicStats
@@ -174,7 +175,7 @@ def test_settings_are_told_as_properties_with_rocketmqs_names_and_defaults(
 
     told = dict(line.split("=", 1) for line in got.body.decode().splitlines())
     wanted = dict(line.split("=", 1) for line in expected.body.decode().splitlines() if line)
-    assert told.keys() - wanted.keys() == {"readOnlyCommitLogStorePaths", "dispatch"}
+    assert told.keys() - wanted.keys() == {"readOnlyCommitLogStorePaths"} | OWN_KEYS
     given = {"namesrvAddr", "bindAddress", "enablePropertyFilter"}  # of that broker only
     sizes = {key for key in told if key.startswith(("mapped", "storePath", "maxHash", "maxIndex"))}
     differing = {key for key in told.keys() & wanted.keys() if told[key] != wanted[key]}

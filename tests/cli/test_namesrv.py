@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from async_run import run_async
-from command import ORBITMQ
+from command import ORBITMQ, json_lines
 from orbitmq.net.channels import Channels
 from orbitmq.wire.command import Command
 
@@ -39,4 +39,5 @@ def test_a_name_server_runs_until_it_is_told_to_stop(tmp_path, number):
             process.kill()
 
     assert process.returncode == 0
-    assert (out, err) == ("", "orbitmq: stopping\n")
+    assert out == ""
+    assert [line["event"] for line in json_lines(err)] == ["settings", "ready", "stopping"]

@@ -7,7 +7,7 @@ are sent elsewhere first, what is on its way is answered, then state and store a
 import asyncio
 import dataclasses
 import logging
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from orbitmq.broker._ports import Ports
 from orbitmq.broker.config import BrokerConfig
@@ -43,6 +43,9 @@ from orbitmq.store.store import MessageStore
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.codes import RequestCode
 
+if TYPE_CHECKING:
+    from orbitmq.logs.server_log import ServerLog
+
 logger = logging.getLogger(__name__)
 
 LAST_WORDS: Final = frozenset(
@@ -58,8 +61,10 @@ LAST_WORDS: Final = frozenset(
 class Broker:
     """A broker of one store directory. Belongs to the event loop in which it was started."""
 
-    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None) -> None:
-        self.config = config
+    def __init__(
+        self, config: BrokerConfig, *, clock: Clock | None = None, log: "ServerLog | None" = None
+    ) -> None:
+        self.config, self._log = config, log
         self._clock = clock or SystemClock()
         self._context: BrokerContext | None = None
         self._sends: SendProcessor | None = None
@@ -140,6 +145,7 @@ class Broker:
             consumers=ConsumerTable(),
             locks=QueueLocks(self._clock, config.lock_expiry_ms),
             registration=Registration(config, topics, address),
+            log=self._log,
         )
         self._complete(self._context)
 
@@ -183,7 +189,8 @@ class Broker:
                 RuntimeProcessor(context),
                 ConnectionsProcessor(context),
                 ResetProcessor(context),
-            )
+            ),
+            context.request_log,
         )
         handler = BrokerHandler(router, self._sends, context.on_close)
         for port in (ports.port, ports.fast_port):
@@ -197,6 +204,7 @@ class Broker:
         self._jobs.add("save state", lambda: config.offset_save_ms, state.save)
         self._jobs.add("expire clients", lambda: config.client_scan_ms, self._expire_clients)
         self._jobs.add("statistics", 1 * SECOND_MS, self._sample)
+        self._jobs.add("log of requests", 1 * SECOND_MS, context.request_log.tick)
         context.schedule.start()
 
     def _expire_clients(self) -> None:
@@ -225,6 +233,8 @@ class Broker:
         for server in self._servers:
             await server.stop(self.config.stop_grace_ms)
         self._servers.clear()
+        if self._context is not None:
+            self._context.request_log.close()
         await self._close_files()
 
     async def _send_away(self, context: BrokerContext) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orbitmq.errors import ConfigError
+from orbitmq.logs.config import LogConfig
 from orbitmq.message import Host
 from orbitmq.net.config import NET_KEYS, NetConfig
 from orbitmq.settings import (
@@ -54,6 +55,7 @@ class BrokerConfig:
 
     store: StoreConfig
     net: NetConfig = field(default_factory=NetConfig)
+    logs: LogConfig = field(default_factory=LogConfig)
 
     # Who and where.
     name: str = key("brokerName", factory=socket.gethostname)
@@ -131,7 +133,9 @@ class BrokerConfig:
         values = field_values(settings, _KEYS)
         store = StoreConfig.from_settings(_root(settings), settings, plain_records=PLAIN_RECORDS)
         net = NetConfig.from_settings(settings)
-        return cls(**{**values, "store": store, "net": net, "given": dict(settings), **overrides})
+        logs = LogConfig.from_settings(settings)
+        parts = {"store": store, "net": net, "logs": logs, "given": dict(settings)}
+        return cls(**{**values, **parts, **overrides})
 
     @classmethod
     def load(cls, file: Path | None, flags: Mapping[str, object]) -> "BrokerConfig":
@@ -153,8 +157,8 @@ class BrokerConfig:
     def changed(self, settings: Mapping[str, str]) -> "BrokerConfig":
         """Return this config with these keys. ConfigError: a value cannot work."""
         values = field_values(settings, _KEYS)
-        store = self.store.with_settings(settings)
-        return replace(self, **values, given={**self.given, **settings}, store=store)
+        store, logs = self.store.with_settings(settings), self.logs.changed(settings)
+        return replace(self, **values, given={**self.given, **settings}, store=store, logs=logs)
 
     def take(self, changed: "BrokerConfig") -> None:
         """Become as `changed`, for all who hold this config."""
@@ -164,7 +168,7 @@ class BrokerConfig:
     def properties(self) -> dict[str, str]:
         """Return all settings as RocketMQ's keys and texts: what is in effect, and what else was given."""
         own, net = field_texts(self, _KEYS), field_texts(self.net, NET_KEYS)
-        return {**self.given, **self.store.properties(), **own, **net}
+        return {**self.given, **self.store.properties(), **own, **net, **self.logs.properties()}
 
     def store_host(self, port: int) -> Host:
         """Return the address that records carry when clients are served on this port."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orbitmq.clock import Clock
 from orbitmq.message import Host
+from orbitmq.net.request_log import RequestLog
 from orbitmq.store.store import MessageStore
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.tables.producers import ProducerTable
     from orbitmq.broker.tables.queue_locks import QueueLocks
     from orbitmq.broker.tables.topics import TopicTable
+    from orbitmq.logs.server_log import ServerLog
     from orbitmq.net.connection import Connection
 
 
@@ -42,13 +44,18 @@ class BrokerContext:
     consumers: "ConsumerTable"
     locks: "QueueLocks"
     registration: "Registration"
+    log: "ServerLog | None" = None  # None: the broker is part of a program, which has its own
     # These are made with the context, so they are put in after it.
     statistics: "BrokerStatistics" = field(init=False)
     long_poll: "LongPoll" = field(init=False)
     schedule: "Schedule" = field(init=False)
+    request_log: RequestLog = field(init=False)
 
     on_close: list[Callable[["Connection"], None]] = field(default_factory=list)
     """Called with each connection of a client that has closed."""
     pending: list[Callable[[], int]] = field(default_factory=list)
     """Each returns how many answers are pending with it; a stop waits for them."""
     stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.request_log = RequestLog(self.clock, self.config.logs.slow_request_ms)

@@ -20,7 +20,7 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.refusal import Refusal
 from orbitmq.errors import ConfigError
 from orbitmq.net.config import NET_KEYS
-from orbitmq.setting_keys import OTHER_KEYS, OWN_KEYS, STORE_KEYS
+from orbitmq.setting_keys import LOG_KEYS, OTHER_KEYS, OWN_KEYS, STORE_KEYS
 from orbitmq.settings import change_notices, with_guesses
 from orbitmq.store import config as store_config
 from orbitmq.wire.codes import ResponseCode
@@ -28,7 +28,7 @@ from orbitmq.wire.codes import ResponseCode
 BROKER_KEYS: Final = STORE_KEYS | OTHER_KEYS | OWN_KEYS
 """Keys of a broker; a name server has settings of its own."""
 
-LIVE_KEYS: Final = store_config.LIVE_KEYS | broker_config.LIVE_KEYS | {"slaveReadEnable"}
+LIVE_KEYS: Final = store_config.LIVE_KEYS | broker_config.LIVE_KEYS | LOG_KEYS | {"slaveReadEnable"}
 """Settings that a running broker follows as soon as they are changed."""
 
 FIXED_KEYS: Final = (

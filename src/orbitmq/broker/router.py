@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Final
 
 from orbitmq.broker.processors.processor import Processor, RequestHandler, failure_answer
 from orbitmq.broker.processors.send import SendProcessor
 from orbitmq.net.connection import Connection, ConnectionHandler
+from orbitmq.net.request_log import RequestLog
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -15,6 +17,9 @@ logger = logging.getLogger(__name__)
 SEND_CODES: Final = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 )
+
+_A_SEND: Final = Command(RequestCode.SEND_MESSAGE_V2)
+"""What the log of requests is told of sends that were not decoded."""
 
 _LATER: Final[Mapping[str, Collection[int]]] = {
     "transactions": (RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE),
@@ -46,7 +51,10 @@ _LATER: Final[Mapping[str, Collection[int]]] = {
 class Router:
     """Which handler answers which code. Every request gets exactly one answer, unless it is one-way."""
 
-    def __init__(self, processors: Iterable[Processor] = ()) -> None:
+    def __init__(
+        self, processors: Iterable[Processor] = (), request_log: RequestLog | None = None
+    ) -> None:
+        self.request_log = request_log or RequestLog()
         self._handlers: dict[int, RequestHandler] = {}
         for processor in processors:
             self.add(processor.handlers())
@@ -59,7 +67,11 @@ class Router:
     def handle(self, connection: Connection, request: Command) -> None:
         """Answer the request on its connection, or leave that to the handler's own time."""
         answer = self.answer(connection, request)
-        if answer is not None and not request.is_oneway and not connection.closed:
+        if answer is None:
+            return
+        if answer.code:
+            self.request_log.refused(connection, request, answer)
+        if not request.is_oneway and not connection.closed:
             connection.send(answer)
 
     def answer(self, connection: Connection, request: Command) -> Command | None:
@@ -94,37 +106,40 @@ class BrokerHandler(ConnectionHandler):
         on_close: Sequence[Callable[[Connection], None]] = (),
     ) -> None:
         self._router, self._sends, self._on_close = router, sends, on_close
+        self._log = router.request_log
 
     def take_bytes(self, connection: Connection, data: bytes) -> int:
         """Have the ordinary sends that these bytes begin with appended; return how many bytes they are."""
         if self._sends is None:
             return 0
         try:
-            return self._sends.take(connection, data)
+            taken = self._sends.take(connection, data)
         except Exception as error:
             # As in _send_many; nothing of these bytes may be handled a second time.
             logger.exception("%s: sends failed", connection.peer)
             connection.close(f"sends failed: {error}")
             return len(data)
+        if taken and (took := monotonic() - connection.active_at) >= self._log.slow_s:
+            self._log.slow(connection, _A_SEND, took)
+        return taken
 
     def on_commands(self, connection: Connection, requests: list[Command]) -> None:
         sends, handle = self._sends, self._router.handle
-        if sends is None:
-            for request in requests:
-                handle(connection, request)
-            return
-        start, count = 0, len(requests)
+        start, count, before = 0, len(requests), monotonic()
         while start < count:
             end = start
-            while end < count and requests[end].code in SEND_CODES:
+            while sends is not None and end < count and requests[end].code in SEND_CODES:
                 end += 1
-            if end > start:
+            if sends is not None and end > start:
                 run = requests if end - start == count else requests[start:end]
                 self._send_many(sends, connection, run)
-                start = end
             else:
                 handle(connection, requests[start])
-                start += 1
+                end = start + 1
+            now = monotonic()
+            if now - before >= self._log.slow_s:
+                self._log.slow(connection, requests[start], now - before, end - start)
+            start, before = end, now
 
     def on_close(self, connection: Connection, error: Exception | None) -> None:
         for listener in self._on_close:

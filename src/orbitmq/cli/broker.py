@@ -1,17 +1,21 @@
-"""`orbitmq broker`: run a broker."""
+"""`orbitmq broker`: run a broker; look at its settings and change them while it runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_options import parse_pairs
-from orbitmq.cli.output import Output, note, print_ready
+from orbitmq.cli.cluster_options import NAMESRV, open_admin, parse_pairs
+from orbitmq.cli.cluster_options import Namesrv as OfCluster
+from orbitmq.cli.cluster_options import OutputForm as ListForm
+from orbitmq.cli.output import Output
+from orbitmq.cli.serving import LogFile, LogLevel, Serving, log_flags, run_serving, server_log
+from orbitmq.cli.settings_text import print_changed, print_settings
 
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
 
-app = typer.Typer(help="Run a broker.", no_args_is_help=True)
+app = typer.Typer(help="Run a broker; its settings while it runs.", no_args_is_help=True)
 
 Config = Annotated[
     Path | None,
@@ -49,11 +53,6 @@ Set = Annotated[
 OutputForm = Annotated[Output, typer.Option(help="json: one line with the address when ready.")]
 
 
-@app.callback()
-def broker() -> None:
-    """Run a broker."""  # makes `run` a word of its own although it is the only command
-
-
 @app.command()
 def run(
     config: Config = None,
@@ -65,6 +64,8 @@ def run(
     cluster: Cluster = None,
     dispatch: Dispatch = None,
     set_: Set = None,
+    log_level: LogLevel = None,
+    log_file: LogFile = None,
     output: OutputForm = Output.TABLE,
 ) -> None:
     """Run a broker until Ctrl-C or SIGTERM. Prints its address once it is ready.
@@ -72,9 +73,11 @@ def run(
     Takes over the store of a RocketMQ broker: its messages, topics, groups and offsets. Settings that
     are changed while it runs (mqadmin updateBrokerConfig) are kept in the --config file; without one, in
     config/orbitmq.properties of the store. Flags and ORBITMQ_ variables win over both.
+
+    The log, with all settings at the start, goes to standard error: text on a terminal, else JSON lines.
     """
     from orbitmq.broker.config import BrokerConfig
-    from orbitmq.net.loop import run_server as run_loop
+    from orbitmq.logs.settings_report import log_settings
 
     flags: dict[str, object] = {
         "namesrvAddr": namesrv,
@@ -85,31 +88,56 @@ def run(
         "brokerName": name,
         "brokerClusterName": cluster,
         "dispatch": dispatch,
+        **log_flags(log_level, log_file),
         **parse_pairs(set_, "--set"),
     }
-    run_loop(_serve(BrokerConfig.load(config, flags), output))
+    with server_log() as log:
+        loaded = BrokerConfig.load(config, flags)
+        log.use(loaded.logs, directory=loaded.store.root / "logs")
+        log_settings(loaded)
+        run_serving(log, lambda serving: _serve(serving, loaded, output))
 
 
-async def _serve(config: "BrokerConfig", output: Output) -> None:
+@app.command()
+def config(
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Its name, or HOST:PORT.")],
+    set_: Set = None,
+    namesrv: OfCluster = NAMESRV,
+    output: ListForm = Output.TABLE,
+) -> None:
+    """Show the settings of a running broker, or change some: --set logLevel=debug.
+
+    A change works at once and is kept for the next start; all of them are made, or none.
+    """
+    changes = parse_pairs(set_, "--set")
+    with open_admin(namesrv) as admin:
+        if changes:
+            print_changed({broker: admin.update_broker_config(broker, changes)}, output)
+        else:
+            print_settings({broker: admin.broker_config(broker)}, output)
+
+
+async def _serve(serving: Serving, config: "BrokerConfig", output: Output) -> None:
     import asyncio
 
     from orbitmq.broker.broker import Broker
-    from orbitmq.net.loop import stop_event
 
-    served = Broker(config)
-    stopping = asyncio.ensure_future(stop_event().wait())
+    served = Broker(config, log=serving.log)
+    root = str(config.store.root)
+    serving.starting(f"opening the store {root}")
+    stopping = asyncio.ensure_future(serving.stop.wait())
     starting = asyncio.ensure_future(served.start())
     # A long recovery can be given up too.
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     try:
-        if not starting.done():
-            note("stopping once the store is open")
+        if stopping.done():
+            serving.stopping("stopping once the store is open")
         await starting
-        root = str(config.store.root)
-        value = {"broker": served.address, "name": config.name, "store": root}
-        print_ready(value, f"broker {config.name} {served.address} store {root}", output)
-        await stopping
-        note("stopping")
+        if not stopping.done():
+            value = {"broker": served.address, "name": config.name, "store": root}
+            serving.ready(value, f"broker {config.name} {served.address} store {root}", output)
+            await stopping
+            serving.stopping()
     finally:
         stopping.cancel()
         await served.stop()

@@ -3,14 +3,19 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orbitmq.cli.broker import Dispatch
 from orbitmq.cli.cluster_options import parse_pairs
-from orbitmq.cli.output import Output, note, print_ready
+from orbitmq.cli.output import Output
+from orbitmq.cli.serving import LogFile, LogLevel, Serving, log_flags, run_serving, server_log
 from orbitmq.errors import UnreachableError
+from orbitmq.settings import FLAG_SOURCE
+
+if TYPE_CHECKING:
+    from orbitmq.broker.config import BrokerConfig
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_STORE = Path("orbitmq-store")
@@ -46,6 +51,8 @@ def up(
     output: OutputForm = Output.TABLE,
     dispatch: Dispatch = None,
     set_: Set = None,
+    log_level: LogLevel = None,
+    log_file: LogFile = None,
 ) -> None:
     """Start a name server and a broker on this machine's loopback address; Ctrl-C stops them.
 
@@ -53,7 +60,7 @@ def up(
     store directory: start again with the same one and they are there. With `--output json` one line
     {"namesrv": ..., "broker": ..., "store": ...} says that it is ready.
     """
-    from orbitmq.net.loop import run_server
+    from orbitmq.broker.config import BrokerConfig
 
     flags: dict[str, object] = {
         "brokerName": "broker-a",
@@ -62,32 +69,37 @@ def up(
         "storePathRootDir": str(store.resolve()),
         "listenPort": str(broker_port),
         "dispatch": dispatch,
+        **log_flags(log_level, log_file),
         **parse_pairs(set_, "--set"),
     }
-    run_server(_serve(flags, namesrv_port, store, output))
+    with server_log() as log:
+        config = BrokerConfig.load(None, flags)
+        log.use(config.logs, directory=config.store.root / "logs")
+        run_serving(log, lambda serving: _serve(serving, config, namesrv_port, store, output))
 
 
-async def _serve(flags: dict[str, object], namesrv_port: int, store: Path, output: Output) -> None:
+async def _serve(
+    serving: Serving, config: "BrokerConfig", namesrv_port: int, store: Path, output: Output
+) -> None:
     from orbitmq.broker.broker import Broker
-    from orbitmq.broker.config import BrokerConfig
     from orbitmq.namesrv.config import NamesrvConfig
     from orbitmq.namesrv.server import NameServer
-    from orbitmq.net.loop import stop_event
 
-    stop = stop_event()
     kv_path = store.resolve() / "config" / "kvConfig.json"
     names = {"bindAddress": LOOPBACK, "listenPort": namesrv_port, "kvConfigPath": kv_path}
     namesrv = NameServer(NamesrvConfig.load(None, names))
     with _port_hint("--namesrv-port"):
         await namesrv.start()
     try:
-        broker = Broker(BrokerConfig.load(None, {**flags, "namesrvAddr": namesrv.address}))
+        config.namesrv = (namesrv.address,)
+        config.stronger["namesrvAddr"] = FLAG_SOURCE
+        broker = Broker(config, log=serving.log)
         with _port_hint("--broker-port"):
             await broker.start()
         try:
-            _say_ready(namesrv.address, broker.address, store.resolve(), output)
-            await stop.wait()
-            note("stopping")
+            _say_ready(serving, namesrv.address, broker.address, store.resolve(), output)
+            await serving.stop.wait()
+            serving.stopping()
         finally:
             await broker.stop()
     finally:
@@ -104,7 +116,7 @@ def _port_hint(option: str) -> Iterator[None]:
         raise UnreachableError(failure.peer, failure.what, step) from failure
 
 
-def _say_ready(namesrv: str, broker: str, store: Path, output: Output) -> None:
+def _say_ready(serving: Serving, namesrv: str, broker: str, store: Path, output: Output) -> None:
     option = "" if namesrv.endswith(":9876") else f" --namesrv {namesrv}"
     text = (
         f"name server  {namesrv}\n"
@@ -116,4 +128,4 @@ def _say_ready(namesrv: str, broker: str, store: Path, output: Output) -> None:
         f"  orbitmq topic list{option}\n\n"
         "Ctrl-C stops both."
     )
-    print_ready({"namesrv": namesrv, "broker": broker, "store": str(store)}, text, output)
+    serving.ready({"namesrv": namesrv, "broker": broker, "store": str(store)}, text, output)

@@ -5,12 +5,16 @@ nothing here is kept and said so, what is fixed at the start or known to nobody 
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from orbitmq.errors import ConfigError
 from orbitmq.namesrv.config import FIXED_KEYS, KNOWN_KEYS, LIVE_KEYS, NamesrvConfig
+from orbitmq.setting_keys import LOG_KEYS
 from orbitmq.settings import change_notices, with_guesses
 from orbitmq.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from orbitmq.logs.server_log import ServerLog
 
 _NOTHING = "Nothing was changed."
 
@@ -23,16 +27,27 @@ class Change(NamedTuple):
     code: int = ResponseCode.SUCCESS
 
 
-def plan_change(config: NamesrvConfig, asked: Mapping[str, str]) -> Change:
-    """Return what these settings change: all of them, or nothing."""
+def plan_change(
+    config: NamesrvConfig, asked: Mapping[str, str], log: "ServerLog | None" = None
+) -> Change:
+    """Return what these settings change: all of them, or nothing.
+
+    Without a `log` that belongs to the name server its settings cannot be changed.
+    """
     if any(config.is_locked(key) for key in asked):
         return _refused("Can not update config in black list.")
     if unknown := with_guesses(asked.keys() - KNOWN_KEYS):
         return _refused(f"{unknown}: no such setting. {_NOTHING}", ResponseCode.INVALID_PARAMETER)
     now = config.properties()
     changes = {key: value.strip() for key, value in asked.items() if now.get(key) != value.strip()}
+    if log is None and changes.keys() & LOG_KEYS - {"slowRequestMillis"}:
+        return _refused(
+            f"the log belongs to the program that this name server is part of. {_NOTHING}"
+        )
     try:
         changed = config.changed(changes)
+        if log is not None:
+            log.check_change(changed.logs)
     except ConfigError as error:
         return _refused(f"{error}. {_NOTHING}", ResponseCode.INVALID_PARAMETER)
     after = changed.properties()

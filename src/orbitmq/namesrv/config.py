@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from orbitmq.logs.config import LogConfig
 from orbitmq.net.config import NetConfig
-from orbitmq.setting_keys import NAMESRV_KEYS
+from orbitmq.setting_keys import LOG_KEYS, NAMESRV_KEYS
 from orbitmq.settings import (
     STRICT_READERS,
     field_texts,
@@ -54,6 +55,7 @@ class NamesrvConfig:
     # And waits so long for them.
     graceful_stop_ms: int = key("shutdownWaitTimeSeconds", 30 * SECOND_MS, unit=SECOND_MS, least=0)
 
+    logs: LogConfig = field(default_factory=LogConfig)
     given: Mapping[str, str] = field(default_factory=dict)
     """Keys that were given and have no effect here."""
     file: Path | None = None  # the configuration file; changes are kept there
@@ -69,7 +71,8 @@ class NamesrvConfig:
     def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "NamesrvConfig":
         """Return the config that these keys make. ConfigError: a value cannot work."""
         values = {"kv_config_path": _kv_path(settings), **field_values(settings, _KEYS, "{}")}
-        return cls(**{**values, "given": _without_effect(settings), **overrides})
+        parts = {"given": _without_effect(settings), "logs": LogConfig.from_settings(settings)}
+        return cls(**{**values, **parts, **overrides})
 
     @classmethod
     def load(cls, file: Path | None, flags: Mapping[str, object]) -> "NamesrvConfig":
@@ -93,12 +96,14 @@ class NamesrvConfig:
     def changed(self, settings: Mapping[str, str]) -> "NamesrvConfig":
         """Return this config with these keys. ConfigError: a value cannot work."""
         given = {**self.given, **_without_effect(settings)}
-        return replace(self, **field_values(settings, _KEYS, "{}"), given=given)
+        logs = self.logs.changed(settings)
+        return replace(self, **field_values(settings, _KEYS, "{}"), given=given, logs=logs)
 
     def properties(self) -> dict[str, str]:
         """Return all settings by RocketMQ's keys, in their order."""
         kept = {"configStorePath": _show_path(self.kept_file)}
-        return dict(sorted({**self.given, **field_texts(self, _KEYS), **kept}.items()))
+        own = {**field_texts(self, _KEYS), **self.logs.properties()}
+        return dict(sorted({**self.given, **own, **kept}.items()))
 
     def is_locked(self, key: str) -> bool:
         """Return whether a key may not be changed from outside."""
@@ -114,7 +119,7 @@ def _kv_path(settings: Mapping[str, str]) -> Path:
 
 
 def _without_effect(settings: Mapping[str, str]) -> dict[str, str]:
-    idle = KNOWN_KEYS - _KEYS.keys() - {"configStorePath"}
+    idle = KNOWN_KEYS - _KEYS.keys() - LOG_KEYS - {"configStorePath"}
     return {key: value for key, value in settings.items() if key in idle}
 
 
@@ -127,11 +132,11 @@ _NETTY_KEYS: Final = frozenset(
     shutdownWaitTimeSeconds useEpollNativeSelector writeBufferHighWaterMark writeBufferLowWaterMark
 """.split()  # noqa: SIM905  (a list of quoted names is no easier to read)
 )
-KNOWN_KEYS: Final = NAMESRV_KEYS | _NETTY_KEYS
-"""Keys of RocketMQ's name server."""
+KNOWN_KEYS: Final = NAMESRV_KEYS | _NETTY_KEYS | LOG_KEYS
+"""Keys of RocketMQ's name server, and ours."""
 FIXED_KEYS: Final = frozenset({"bindAddress", "listenPort", "serverChannelMaxIdleTimeSeconds"})
 """What counts at a start only."""
-LIVE_KEYS: Final = _KEYS.keys() - FIXED_KEYS - {"kvConfigPath", "configBlackList"}
+LIVE_KEYS: Final = (_KEYS.keys() | LOG_KEYS) - FIXED_KEYS - {"kvConfigPath", "configBlackList"}
 """What a running name server follows as soon as it is changed."""
 _NEVER_FROM_OUTSIDE: Final = frozenset(
     {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}

@@ -7,7 +7,8 @@ client reads.
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 from orbitmq.clock import Clock
 from orbitmq.errors import FieldError
@@ -17,6 +18,7 @@ from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.kv_config import KvConfig
 from orbitmq.namesrv.routes import RouteTable
 from orbitmq.net.connection import Connection, ConnectionHandler
+from orbitmq.net.request_log import RequestLog
 from orbitmq.settings import parse_properties
 from orbitmq.wire.bodies.body import Body
 from orbitmq.wire.bodies.compressed_registration import ZLIB_BYTE, decode_compressed
@@ -46,6 +48,9 @@ from orbitmq.wire.headers.route import (
     GetTopicsByCluster,
     WipeWritePermAnswer,
 )
+
+if TYPE_CHECKING:
+    from orbitmq.logs.server_log import ServerLog
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +86,10 @@ class NamesrvHandler(ConnectionHandler):
         kv: KvConfig,
         save_kv: SaveKv,
         keep_settings: KeepSettings,
+        log: "ServerLog | None" = None,
     ) -> None:
-        self.config = config
+        self.config, self._log = config, log
+        self.request_log = RequestLog(clock, config.logs.slow_request_ms)
         self._clock, self._routes, self._kv, self._save_kv = clock, routes, kv, save_kv
         self._keep_settings = keep_settings
         self._started_ms = clock.monotonic_ms()
@@ -128,10 +135,17 @@ class NamesrvHandler(ConnectionHandler):
             logger.warning("broker %s: gone, its connection %s closed", name, connection.peer)
 
     def on_commands(self, connection: Connection, requests: list[Command]) -> None:
+        before = monotonic()
         for command in requests:
             answer = self._answer(connection, command)
-            if answer is not None and not command.is_oneway:
-                connection.send(answer)
+            if answer is not None:
+                self.request_log.refused(connection, command, answer)
+                if not command.is_oneway:
+                    connection.send(answer)
+            now = monotonic()
+            if now - before >= self.request_log.slow_s:
+                self.request_log.slow(connection, command, now - before)
+            before = now
 
     def _answer(self, connection: Connection, command: Command) -> Command | None:
         handle = self._handles.get(command.code)
@@ -344,15 +358,16 @@ class NamesrvHandler(ConnectionHandler):
     def _update_config(self, connection: Connection, command: Command) -> Command | None:
         """Change settings: all of them, or none and the answer says why."""
         text = command.body.decode("utf-8", "replace")
-        change = plan_change(self.config, {key: value for _, key, value in parse_properties(text)})
+        asked = {key: value for _, key, value in parse_properties(text)}
+        change = plan_change(self.config, asked, self._log)
         if change.code != Response.SUCCESS or not change.settings:
             return command.answer(change.code, change.remark)
 
         def on_kept(error: Exception | None) -> None:
             if error is None:
-                self.config = self.config.changed(change.settings)
-                self._encoded_version = -1
-                logger.info("settings changed by %s: %s", connection.peer, change.settings)
+                self._use(self.config.changed(change.settings))
+                told = {"peer": connection.peer, "settings": change.settings}
+                logger.info("settings changed", extra=told)
                 answer = command.answer(remark=change.remark)
             else:
                 remark = f"the change cannot be kept: {error} Nothing was changed."
@@ -362,6 +377,13 @@ class NamesrvHandler(ConnectionHandler):
 
         self._keep_settings(change.settings, on_kept)
         return None
+
+    def _use(self, config: NamesrvConfig) -> None:
+        if self._log is not None and config.logs != self.config.logs:
+            self._log.use(config.logs)
+        self.config = config
+        self.request_log.use_slow_ms(config.logs.slow_request_ms)
+        self._encoded_version = -1
 
 
 _NO_ROUTE: Final = (

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import OrbitError
@@ -19,6 +19,11 @@ from orbitmq.namesrv.kv_config import KvConfig
 from orbitmq.namesrv.routes import RouteTable
 from orbitmq.net.connection import Connection
 from orbitmq.net.server import Server
+from orbitmq.net.tasks import PeriodicJobs
+from orbitmq.units import SECOND_MS
+
+if TYPE_CHECKING:
+    from orbitmq.logs.server_log import ServerLog
 
 logger = logging.getLogger(__name__)
 
@@ -33,14 +38,21 @@ OnWritten = Callable[[Exception | None], None]
 class NameServer:
     """A running name server. Belongs to its loop's thread."""
 
-    def __init__(self, config: NamesrvConfig | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: NamesrvConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        log: "ServerLog | None" = None,
+    ) -> None:
         self.config = config or NamesrvConfig()
         self.clock = clock or SystemClock()
         self.routes = RouteTable(self.clock)
         self.kv = KvConfig(self.config.kv_config_path)
         self._handler = NamesrvHandler(
-            self.config, self.clock, self.routes, self.kv, self._save_kv, self._keep_settings
+            self.config, self.clock, self.routes, self.kv, self._save_kv, self._keep_settings, log
         )
+        self._jobs = PeriodicJobs()
         self._server = Server(self._handler, self.config.net)
         # One thread: the files of two changes are written in the order of the changes.
         self._writer = ThreadPoolExecutor(1, "kv-config")
@@ -65,6 +77,7 @@ class NameServer:
             self._writer.shutdown()
             raise
         self._scan_later()
+        self._jobs.add("log of requests", 1 * SECOND_MS, self._handler.request_log.tick)
 
     async def stop(self, grace_ms: float = 3000) -> None:
         """Save what is being saved, answer, close all connections."""
@@ -78,6 +91,8 @@ class NameServer:
         if self._saves:
             await asyncio.wait(self._saves)
         await self._server.stop(grace_ms)
+        await self._jobs.stop()
+        self._handler.request_log.close()
         self._writer.shutdown()
 
     def scan(self) -> None:

@@ -10,6 +10,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from orbitmq.errors import (
@@ -130,7 +131,7 @@ class Connection(asyncio.Protocol):
         self._handler.on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        self.active_at = self._loop.time()
+        self.active_at = monotonic()  # the loop's clock, but not of the beginning of its turn
         if not self._started:
             self._started = True
             if data[0] == _TLS_HELLO:

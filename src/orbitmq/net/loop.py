@@ -1,7 +1,6 @@
 """The event loop: uvloop where it is installed, asyncio's own elsewhere."""
 
 import asyncio
-import signal
 import sys
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
@@ -31,11 +30,3 @@ def run_server(main: Coroutine[Any, Any, T]) -> T:
     """Run a server's coroutine as `run` does; the process is the server's, so answers come first."""
     sys.setswitchinterval(SWITCH_SECONDS)
     return run(main)
-
-
-def stop_event() -> asyncio.Event:
-    """Return an event that Ctrl-C and SIGTERM set from now on."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop

@@ -70,20 +70,22 @@ class Processor:
         work: Coroutine[Any, Any, Command | None],
     ) -> None:
         """Do what waits beside other requests, and answer then; the end of the broker waits for it."""
-        task = self._context.loop.create_task(_answer_then(connection, request, work))
+        task = self._context.loop.create_task(self._answer_then(connection, request, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-
-async def _answer_then(
-    connection: Connection, request: Command, work: Coroutine[Any, Any, Command | None]
-) -> None:
-    try:
-        answer = await work
-    except Exception as error:
-        answer = failure_answer(connection, request, error)
-    if answer is not None and not request.is_oneway:
-        connection.send(answer)
+    async def _answer_then(
+        self, connection: Connection, request: Command, work: Coroutine[Any, Any, Command | None]
+    ) -> None:
+        try:
+            answer = await work
+        except Exception as error:
+            answer = failure_answer(connection, request, error)
+        if answer is None:
+            return
+        self._context.request_log.refused(connection, request, answer)
+        if not request.is_oneway:
+            connection.send(answer)
 
 
 def failure_answer(connection: Connection, request: Command, error: Exception) -> Command:

@@ -132,7 +132,9 @@ class PullProcessor(Processor):
             try:
                 return self._attempt(connection, request, header, parked, last)
             except Exception as error:
-                connection.send(failure_answer(connection, request, error))
+                answer = failure_answer(connection, request, error)
+                self._context.request_log.refused(connection, request, answer)
+                connection.send(answer)
                 return True
 
         deadline_ms = self._context.clock.monotonic_ms() + wait_ms

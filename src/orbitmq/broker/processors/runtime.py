@@ -11,10 +11,10 @@ from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.runtime_info import runtime_info
 from orbitmq.broker.statistics import Rate
-from orbitmq.errors import StoreError
+from orbitmq.errors import ConfigError, StoreError
 from orbitmq.files.settings_file import keep_settings
 from orbitmq.net.connection import Connection
-from orbitmq.setting_keys import STORE_KEYS
+from orbitmq.setting_keys import LOG_KEYS, STORE_KEYS
 from orbitmq.settings import parse_properties
 from orbitmq.wire.bodies.lists import KvTable
 from orbitmq.wire.bodies.stats import StatsData, StatsItem
@@ -64,9 +64,11 @@ class RuntimeProcessor(Processor):
         async with self._change_lock:  # what was planned must still be so when it is kept
             change = plan_change(context.config, self._effective(), asked)
             if change.settings:
+                self._check_log(change)
                 await self._keep(change)
                 self._apply(change)
-                logger.info("settings changed by %s: %s", connection.peer, change.settings)
+                told = {"peer": connection.peer, "settings": change.settings}
+                logger.info("settings changed", extra=told)
         if change.notice:
             logger.warning("settings changed by %s: %s", connection.peer, change.notice)
         answer = request.answer(remark=change.notice)
@@ -77,6 +79,22 @@ class RuntimeProcessor(Processor):
             # Tools ask for routes next.
             context.registration.when_known(lambda: connection.send(answer))
         return None
+
+    def _check_log(self, change: Change) -> None:
+        """Refuse a log that cannot be; also that of a program that this broker is only a part of."""
+        if not change.keys & LOG_KEYS - {"slowRequestMillis"}:
+            return
+        log = self._context.log
+        if log is None:
+            remark = (
+                "the log belongs to the program that this broker is part of. Nothing was changed."
+            )
+            raise Refusal(ResponseCode.NO_PERMISSION, remark)
+        try:
+            log.check_change(change.config.logs)
+        except ConfigError as error:
+            remark = f"{error}. Nothing was changed."
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark) from error
 
     async def _keep(self, change: Change) -> None:
         """Write the changed settings down; without that they would be gone at the next start."""
@@ -93,6 +111,9 @@ class RuntimeProcessor(Processor):
         context.config.take(change.config)
         if change.keys & STORE_KEYS:
             context.store.reconfigure(change.config.store)
+        context.request_log.use_slow_ms(change.config.logs.slow_request_ms)
+        if change.keys & LOG_KEYS and context.log is not None:
+            context.log.use(change.config.logs)
         context.topics.add_start_topics()
         self._version = self._version.next(context.clock.now_ms())
         if "brokerPermission" in change.settings:

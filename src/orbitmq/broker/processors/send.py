@@ -89,6 +89,7 @@ class SendProcessor(Processor):
         else:
             self.fast_way.remember(prepared.append.topic)
             return prepared
+        self._context.request_log.refused(connection, request, answer)
         if not request.flag & ONEWAY_FLAG:
             connection.send(answer)
         return None
@@ -124,11 +125,17 @@ class SendProcessor(Processor):
         waiting: list[_Appended] = []
         for request, prepared, results in sends:
             if request.flag & ONEWAY_FLAG:
+                if not results[0].status.stored:
+                    answer = self._command(request, prepared, results)
+                    self._context.request_log.refused(connection, request, answer)
                 continue
             if self._sync and results[0].status is _PUT_OK and _waits(prepared.append.properties):
                 waiting.append((request, prepared, results))
             else:
-                connection.send(self._command(request, prepared, results))
+                answer = self._command(request, prepared, results)
+                if answer.code:
+                    self._context.request_log.refused(connection, request, answer)
+                connection.send(answer)
         if self._sync:
             self.flush_wait.sync_soon()
         if not waiting:

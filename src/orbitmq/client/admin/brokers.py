@@ -53,12 +53,11 @@ class BrokerAdmin(AdminBase):
         answer = await self._ask(await self._broker_address(broker), RequestCode.GET_BROKER_CONFIG)
         return properties(answer.body)
 
-    async def update_broker_config(self, broker: str, settings: Mapping[str, str]) -> None:
-        """Change settings of a running broker."""
-        lines = (f"{name}={_escaped(value)}\n" for name, value in settings.items())
-        body = "".join(lines).encode()
-        address = await self._broker_address(broker)
-        await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+    async def update_broker_config(self, broker: str, settings: Mapping[str, str]) -> str | None:
+        """Change settings of a running broker; return what it has to say to that, if anything."""
+        address, body = await self._broker_address(broker), _settings_body(settings)
+        answer = await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        return answer.remark
 
     async def broker_stats(self, broker: str, name: str, key: str) -> StatsData:
         """Return one counter over minute, hour and day, as TOPIC_PUT_NUMS of a topic."""
@@ -83,6 +82,14 @@ class BrokerAdmin(AdminBase):
             found[address] = properties(answer.body)
         return found
 
+    async def update_namesrv_config(self, settings: Mapping[str, str]) -> dict[str, str | None]:
+        """Change settings of each running name server; return by its address what it has to say to that."""
+        body, code = _settings_body(settings), RequestCode.UPDATE_NAMESRV_CONFIG
+        return {
+            address: (await self._ask(address, code, body=body)).remark
+            for address in self._namesrv.addresses
+        }
+
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Write a value of the name servers' key-value config."""
         await self._namesrv.put_kv(namespace, key, value)
@@ -100,6 +107,10 @@ def properties(body: bytes) -> dict[str, str]:
     """Return the settings of a text of `name=value` lines; brokers write them without escapes."""
     lines = (line.partition("=") for line in body.decode("utf-8", "replace").splitlines())
     return {name.strip(): value.strip() for name, equals, value in lines if equals}
+
+
+def _settings_body(settings: Mapping[str, str]) -> bytes:
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()).encode()
 
 
 def _escaped(value: str) -> str:

@@ -70,6 +70,7 @@ class Admin(SyncClient[AsyncAdmin]):
     broker_runtime = forward(AsyncAdmin.broker_runtime)
     broker_config = forward(AsyncAdmin.broker_config)
     update_broker_config = forward(AsyncAdmin.update_broker_config)
+    update_namesrv_config = forward(AsyncAdmin.update_namesrv_config)
     broker_stats = forward(AsyncAdmin.broker_stats)
     wipe_write_permission = forward(AsyncAdmin.wipe_write_permission)
     add_write_permission = forward(AsyncAdmin.add_write_permission)
