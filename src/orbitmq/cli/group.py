@@ -138,6 +138,9 @@ def create(
     namesrv: Namesrv = NAMESRV,
     retries: Annotated[int, typer.Option(min=0, help="Then a message is a dead letter.")] = 16,
     broadcast: Annotated[bool, typer.Option(help="Whether members may broadcast.")] = True,
+    notices: Annotated[
+        bool, typer.Option(help="Whether members hear at once who comes and goes.")
+    ] = True,
     dry_run: DryRun = False,
 ) -> None:
     """Create a group, or change one, on all brokers. Brokers also create groups on first use."""
@@ -146,7 +149,9 @@ def create(
             verb = "create" if admin.group(group) is None else "change"
             typer.echo(f"would {verb} {group} with {retries} retries")
             return
-        info = admin.create_group(group, retries_max=retries, broadcast_enabled=broadcast)
+        info = admin.create_group(
+            group, retries_max=retries, broadcast_enabled=broadcast, notices=notices
+        )
     typer.echo(f"{group} on {' '.join(info.brokers)}")
 
 
