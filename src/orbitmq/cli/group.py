@@ -133,6 +133,45 @@ def members(group: Group, namesrv: Namesrv = NAMESRV, output: OutputForm = Outpu
 
 
 @app.command()
+def watch(
+    group: Group,
+    namesrv: Namesrv = NAMESRV,
+    interval: Annotated[
+        float,
+        typer.Option(min=0.02, help="Seconds between two looks; bounds get closer with less."),
+    ] = 1.0,
+    seconds: Annotated[
+        float | None, typer.Option("--for", min=0, help="Stop after so many seconds.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many rebalances.")] = None,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Report each rebalance of a group and what it cost, until Ctrl-C. Nothing is changed by watching.
+
+    For each queue that moved: from whom to whom, how many milliseconds nobody read it, how many messages came
+    twice, and how many waited there for the new reader (the burst). "80 to 310" are bounds: the truth lies
+    between them. One number is exact: members of OrbitMQ's client tell what they counted themselves. As JSON:
+    one line for who reads what at the start, then one for each rebalance.
+    """
+    from orbitmq.cli._group_watch import GroupWatcher, print_rebalance, print_start
+
+    shown = 0
+    with open_admin(namesrv) as admin:
+        _require_known(admin, group)
+        try:
+            watcher = GroupWatcher(admin, group, interval)
+            print_start(watcher, group, output)
+            for rebalance in watcher.rebalances(seconds):
+                shown += 1
+                print_rebalance(rebalance, output)
+                if shown == count:
+                    break
+        except KeyboardInterrupt:
+            pass
+    note(f"{plural(shown, 'rebalance')} seen")
+
+
+@app.command()
 def create(
     group: Group,
     namesrv: Namesrv = NAMESRV,

@@ -66,6 +66,7 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
         )
         await offsets.load()
         self._prepare()
+        self._started_ms = core.clock.now_ms()
         core.add_consumer(self)
         try:
             core.routes.on_changed(self._route_changed)
@@ -73,7 +74,6 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
         except BaseException:
             await self._stop(core)
             raise
-        self._started_ms = core.clock.now_ms()
 
     async def _stop(self, core: ClientCore) -> None:
         """Leave the group: what runs may end, the offsets are stored."""
