@@ -1,5 +1,8 @@
-"""Members of a group that note each rebalance, in this process and in others; waits for their shares."""
+"""Members of a group that note each rebalance, here and in other processes; and the command that watches."""
 
+import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -7,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from command import ORBITMQ
 from orbitmq.client import Consumer, RebalanceReport
 
 LONG_MS = 600_000
@@ -111,3 +115,61 @@ def member_process(
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+# --- `orbitmq group watch` ---
+
+
+class Watch:
+    """The command as a process, which prints JSON."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        self.start = self.next()
+
+    def next(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the command ended"
+        return json.loads(line)
+
+    def next_move(self) -> dict[str, Any]:
+        """Return what was told until queues moved, as one: a busy machine makes two rebalances of one."""
+        one = self.next()
+        while not one["moved"]:
+            later = self.next()
+            one = later | {name: one[name] + later[name] for name in ("joined", "left")}
+        return one
+
+    def interrupt(self) -> tuple[int, str]:
+        """Press Ctrl-C; return the exit code and what was said beside."""
+        self._process.send_signal(signal.SIGINT)
+        _, errors = self._process.communicate(timeout=20)
+        return self._process.returncode, errors
+
+
+@contextmanager
+def watching(namesrv: str, group: str) -> Iterator[Watch]:
+    words = ["group", "watch", group, "--interval", "0.05", "--for", "60", "--output", "json"]
+    process = subprocess.Popen(
+        [str(ORBITMQ), *words, "--namesrv", namesrv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    )
+    try:
+        yield Watch(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def moves(rebalance: dict[str, Any], topic: str = "Orders") -> list[tuple[int, str, str]]:
+    """Return queue, old and new member of what moved, with members by their instance names."""
+    found = [one for one in rebalance["moved"] if one["topic"] == topic]
+    return [(one["queue_id"], instance(one["from"]), instance(one["to"])) for one in found]
+
+
+def instance(client_id: str | None) -> str:
+    return (client_id or "").rpartition("@")[2]

@@ -1,78 +1,24 @@
 """`orbitmq group watch` on a live broker: members come, go and die, and the command says what that cost."""
 
-import json
-import os
-import signal
-import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from cluster_commands import Cluster
-from command import ORBITMQ
 from orbitmq.cli import _group_watch
 from orbitmq.client import Admin, Consumer
-from rebalance_world import BY_NOTICE, Member, member_process, wait_shares, wait_until
+from rebalance_world import (
+    BY_NOTICE,
+    Member,
+    instance,
+    member_process,
+    moves,
+    wait_shares,
+    wait_until,
+    watching,
+)
 
 pytestmark = pytest.mark.feature("F116")
-
-
-class Watch:
-    """The command as a process, which prints JSON."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-        self.start = self.next()
-
-    def next(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the command ended"
-        return json.loads(line)
-
-    def next_move(self) -> dict[str, Any]:
-        """Return what was told until queues moved, as one: a busy machine makes two rebalances of one."""
-        one = self.next()
-        while not one["moved"]:
-            later = self.next()
-            one = later | {name: one[name] + later[name] for name in ("joined", "left")}
-        return one
-
-    def interrupt(self) -> tuple[int, str]:
-        """Press Ctrl-C; return the exit code and what was said beside."""
-        self._process.send_signal(signal.SIGINT)
-        _, errors = self._process.communicate(timeout=20)
-        return self._process.returncode, errors
-
-
-@contextmanager
-def watching(cluster: Cluster, group: str) -> Iterator[Watch]:
-    words = ["group", "watch", group, "--interval", "0.05", "--output", "json"]
-    process = subprocess.Popen(
-        [str(ORBITMQ), *words, "--namesrv", cluster.namesrv],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-    )
-    try:
-        yield Watch(process)
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def moves(rebalance: dict[str, Any], topic: str = "Orders") -> list[tuple[int, str, str]]:
-    """Return queue, old and new member of what moved, with members by their instance names."""
-    found = [one for one in rebalance["moved"] if one["topic"] == topic]
-    return [(one["queue_id"], instance(one["from"]), instance(one["to"])) for one in found]
-
-
-def instance(client_id: str | None) -> str:
-    return (client_id or "").rpartition("@")[2]
 
 
 def bounds(rebalance: dict[str, Any], queue_id: int, name: str) -> tuple[int, int]:
@@ -87,7 +33,7 @@ def test_members_come_go_and_are_restarted_and_each_time_the_command_says_so(clu
     cluster.output("group", "create", "readers")
     with Member(cluster.namesrv, "readers", "Orders", "a", **BY_NOTICE) as one:
         wait_until(lambda: one.queues == [0, 1, 2, 3] and one.has_retry_queue)
-        with watching(cluster, "readers") as watch:
+        with watching(cluster.namesrv, "readers") as watch:
             with Member(cluster.namesrv, "readers", "Orders", "b", **BY_NOTICE) as two:
                 wait_shares((one, [0, 1]), (two, [2, 3]))
                 came = watch.next_move()
@@ -127,7 +73,7 @@ def test_what_a_killed_member_had_comes_twice_and_in_a_burst(cluster):
             wait_shares((one, [0]))
             cluster.send("Orders", *["m"] * 24)
             lines = [process.stdout.readline() for _ in range(12)]
-            with watching(cluster, "readers") as watch:
+            with watching(cluster.namesrv, "readers") as watch:
                 process.kill()
                 process.wait()
                 cluster.send("Orders", *["m"] * 16)
@@ -157,7 +103,7 @@ def test_what_a_member_hands_over_in_the_middle_of_its_work_is_counted_exactly(c
         wait_until(lambda: one.queues == [0, 1] and one.has_retry_queue)
         cluster.send("Orders", *["m"] * 10)
         wait_until(lambda: began.count(1) == 5)
-        with watching(cluster, "readers") as watch:
+        with watching(cluster.namesrv, "readers") as watch:
             second = Member(
                 cluster.namesrv,
                 "readers",

@@ -154,15 +154,9 @@ class RebalanceWatch:
             self._ledgers[queue].told = True
         return self._over(open_, sample, unread)
 
-    def _over(
-        self, open_: _Open, sample: GroupSample, unread: list[MessageQueue]
-    ) -> Rebalance | None:
-        stayed = open_.client_ids & sample.client_ids
-        now = _identities(sample)
-        restarted = {
-            client for client, started in open_.members if client in stayed & set(sample.members)
-            and (client, started) not in now
-        }  # fmt: skip
+    def _over(self, open_: _Open, sample: GroupSample, unread: list[MessageQueue]) -> Rebalance:
+        other = open_.members - _identities(sample)
+        restarted = {client_id for client_id, _ in other if client_id in sample.members}
         return Rebalance(
             at_ms=open_.at_ms,
             duration_ms=open_.changed_ms - open_.asked_ms,
