@@ -9,7 +9,7 @@ believe that there are no others.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -56,6 +56,7 @@ class _Server:
         self.failed = False  # and said so in the log
         self.rounds = 0
         self.changed: set[str] = set()
+        self.lost = 0  # how often somebody thought that it lost topics
         self.known_changes = -1  # the count of changes up to which it was sent the topics
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -119,6 +120,13 @@ class Registration:
         self.update_servers()
         for server in self._servers.values():
             server.registered = False
+            server.wake.set()
+
+    def tell_again(self, topics: Collection[str]) -> None:
+        """Tell all name servers these topics as if they had changed: one may have lost them."""
+        for server in self._servers.values():
+            server.changed.update(topics)
+            server.known_changes, server.lost = -1, server.lost + 1
             server.wake.set()
 
     def when_known(self, callback: Callable[[], None]) -> None:
@@ -186,7 +194,7 @@ class Registration:
                 server.changed.clear()  # a round without changes tells everything
 
     async def _round(self, server: _Server) -> None:
-        changes = self._topics.changes
+        changes, lost = self._topics.changes, server.lost
         changed, server.changed = server.changed, set()
         try:
             if server.registered and changed:
@@ -203,7 +211,9 @@ class Registration:
         else:
             if not server.registered:
                 logger.info("name server %s: registered as %s", server.address, self._address)
-            server.registered, server.failed, server.known_changes = True, False, changes
+            server.registered, server.failed = True, False
+            if lost == server.lost:
+                server.known_changes = changes
         server.rounds += 1
 
     def _configs(self, topics: Iterable[str]) -> list[TopicConfig]:

@@ -14,6 +14,7 @@ from orbitmq.client.core.message import Message, ReceivedMessage
 from orbitmq.client.producer.producer import AsyncProducer
 from orbitmq.client.producer.send_request import split_batch
 from orbitmq.client.producer.send_result import SendResult, SendStatus
+from orbitmq.client.rebalance.report import RebalanceReport
 from orbitmq.client.sync.admin import Admin
 from orbitmq.client.sync.consumer import Consumer
 from orbitmq.client.sync.producer import Producer
@@ -38,6 +39,7 @@ __all__ = [
     "MessageQueue",
     "Producer",
     "PullConsumer",
+    "RebalanceReport",
     "ReceivedMessage",
     "RetryLater",
     "SendResult",

@@ -98,11 +98,22 @@ class TopicsAdminProcessor(Processor):
 
     def _change(self, connection: Connection, request: Command, configs: list[TopicConfig]) -> None:
         """Store what is new, and answer when name servers know it: tools ask for the route next."""
-        topics = self._context.topics
-        topics.put_many([config for config in configs if topics.get(config.topic_name) != config])
+        context, topics = self._context, self._context.topics
+        before = {config.topic_name: topics.get(config.topic_name) for config in configs}
+        topics.put_many([config for config in configs if before[config.topic_name] != config])
+        equal = [config.topic_name for config in configs if before[config.topic_name] == config]
+        if equal:  # who says it again may do so because a name server forgot it
+            context.registration.tell_again(equal)
+        changed = [c.topic_name for c in configs if _is_read_otherwise(before[c.topic_name], c)]
         answer = request.answer(remark=_DONE)
-        if not request.is_oneway:
-            self._context.registration.when_known(lambda: connection.send(answer))
+
+        def known() -> None:
+            if not request.is_oneway:
+                connection.send(answer)
+            for topic in changed:
+                context.consumers.tell_of_topic(topic)
+
+        context.registration.when_known(known)
 
     # Asking
 
@@ -203,3 +214,12 @@ class TopicsAdminProcessor(Processor):
             and not topic.startswith(LMQ_PREFIX)
         ]
         self.answer_later(connection, request, self._delete_queues(request, unused))
+
+
+def _is_read_otherwise(before: TopicConfig | None, after: TopicConfig) -> bool:
+    """Tell whether consumers have other queues now."""
+    return _read_queues(before) != _read_queues(after)
+
+
+def _read_queues(config: TopicConfig | None) -> int:
+    return config.read_queue_nums if config is not None and config.is_readable else 0

@@ -155,6 +155,12 @@ class ConsumerTable:
                 self.unregister(name, client.connection)
                 client.connection.close(f"no heartbeat of consumer {client.client_id}")
 
+    def tell_of_topic(self, topic: str) -> None:
+        """Tell all members that read a topic that it has other queues now."""
+        for name in self.groups_subscribing(topic):
+            if self.notify_enabled(name):
+                notify_members(name, list(self._groups[name].members), topic)
+
     def _tell(self, group: ConsumerGroup) -> None:
         # In broadcasting each member reads everything: others coming and going change nothing.
         if group.members and not group.is_broadcast and self.notify_enabled(group.name):
@@ -175,12 +181,17 @@ def with_codes(subscription: Subscription) -> Subscription:
     return msgspec.structs.replace(subscription, tags_set=tags, code_set=codes)
 
 
-def notify_members(group: str, connections: Collection[Connection]) -> None:
-    """Send NOTIFY_CONSUMER_IDS_CHANGED, to which nobody answers."""
+def notify_members(group: str, connections: Collection[Connection], topic: str = "") -> None:
+    """Send NOTIFY_CONSUMER_IDS_CHANGED, to which nobody answers.
+
+    `topic`: its route changed, not the members. RocketMQ's clients pass over this field and find out when
+    they refresh their routes; ours ask for the route.
+    """
+    fields = {"consumerGroup": group, **({"topic": topic} if topic else {})}
     for connection in connections:
         command = Command(
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-            {"consumerGroup": group},
+            dict(fields),
             language="JAVA",
             encoding=connection.encoding,
         )

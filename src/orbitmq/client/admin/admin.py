@@ -8,10 +8,10 @@ async with AsyncAdmin("127.0.0.1:9876") as admin:
 """
 
 from orbitmq.client.admin.brokers import BrokerAdmin
-from orbitmq.client.admin.groups import GroupAdmin
+from orbitmq.client.admin.group_samples import GroupSamples
 from orbitmq.client.admin.messages import MessageAdmin
 from orbitmq.client.admin.offsets import OffsetAdmin
 
 
-class AsyncAdmin(OffsetAdmin, GroupAdmin, MessageAdmin, BrokerAdmin):
+class AsyncAdmin(OffsetAdmin, GroupSamples, MessageAdmin, BrokerAdmin):
     """An admin client for asyncio code. Belongs to the loop in which it was opened."""

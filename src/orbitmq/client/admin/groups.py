@@ -72,10 +72,14 @@ class GroupAdmin(AdminBase):
         retries_max: int = 16,
         retry_queues: int = 1,
         orderly: bool = False,
+        notices: bool = True,
         cluster: str | None = None,
         broker: str | None = None,
     ) -> GroupInfo:
-        """Create a group, or change it, on all brokers of a cluster or on one."""
+        """Create a group, or change it, on all brokers of a cluster or on one.
+
+        Without `notices` members are not told that others come and go: they find out at their interval.
+        """
         require_group(group)
         config = GroupConfig(
             group_name=group,
@@ -84,6 +88,7 @@ class GroupAdmin(AdminBase):
             retry_max_times=retries_max,
             retry_queue_nums=retry_queues,
             consume_message_orderly=orderly,
+            notify_consumer_ids_changed_enable=notices,
         )
         primaries = await self._primaries(cluster, broker)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -243,6 +248,7 @@ def _group_info(group: str, config: GroupConfig) -> GroupInfo:
         config.retry_queue_nums,
         config.consume_message_orderly,
         dict(config.attributes),
+        config.notify_consumer_ids_changed_enable,
     )
 
 

@@ -73,6 +73,7 @@ class GroupInfo:
     retry_queues: int = 1
     orderly: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
+    notices: bool = True  # notifyConsumerIdsChangedEnable: members hear at once who comes and goes
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ class AssignedQueues:
         self,
         context: ConsumerContext,
         consumption: Consumption,
-        wake_rebalance: Callable[[], None],
+        wake_rebalance: Callable[[str], None],
     ) -> None:
         self._context, self._config = context, context.config
         self._consumption, self._wake_rebalance = consumption, wake_rebalance
@@ -120,6 +120,7 @@ class AssignedQueues:
             on_illegal_offset=self._illegal_offset,
         ).start()
         self._consumption.open_queue(held)
+        context.changes.took(queue, offset, context.core.clock.monotonic_ms())
         return True
 
     def _queue_count(self, topic: str) -> int:
@@ -143,6 +144,7 @@ class AssignedQueues:
     ) -> None:
         if not lost:
             self._note_progress(one.held)
+        self._note_given_up(one.held, lost=lost)
         one.held.handed_over = True
         if not lost:
             await self._context.offsets.persist([queue], retry=True)
@@ -151,6 +153,12 @@ class AssignedQueues:
         if self._assigned.get(queue) is one:
             del self._assigned[queue]
         self._context.offsets.forget(queue)
+
+    def _note_given_up(self, held: ProcessQueue, *, lost: bool = False) -> None:
+        if not held.handed_over:
+            offset = None if lost else held.consumer_offset
+            now_ms = self._context.core.clock.monotonic_ms()
+            self._context.changes.gave_up(held.queue, offset, held.repeated, now_ms)
 
     # --- offsets ---
 
@@ -177,7 +185,7 @@ class AssignedQueues:
 
     async def _move(self, offsets: Mapping[MessageQueue, int]) -> None:
         await _all(self._move_one(queue, offset) for queue, offset in offsets.items())
-        self._wake_rebalance()
+        self._wake_rebalance("reset")
 
     async def _move_one(self, queue: MessageQueue, offset: int) -> None:
         one = self._assigned.get(queue)
@@ -187,6 +195,7 @@ class AssignedQueues:
         try:
             await one.drop()
             await one.held.wait_idle(_RESET_WAIT_MS)
+            self._note_given_up(one.held)
             one.held.handed_over = True
             self._context.offsets.update(queue, offset, forward_only=False)
             await self._hand_over(queue, one)
@@ -208,7 +217,7 @@ class AssignedQueues:
                 await one.drop()
                 # Another member may be further than we are: our offset is not stored.
                 await self._hand_over(queue, one, lost=True)
-                self._wake_rebalance()
+                self._wake_rebalance("lock")
 
     # --- the end ---
 
@@ -223,6 +232,7 @@ class AssignedQueues:
         self.note_progress()
         for one in self._assigned.values():
             one.held.drop()
+            self._note_given_up(one.held)
             one.held.handed_over = True
         await self._context.offsets.persist(retry=True)
         if self._needs_locks:

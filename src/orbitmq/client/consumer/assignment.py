@@ -10,8 +10,8 @@ a second after a round that could not be done   | a topic is not known yet, a lo
 """
 
 import asyncio
-import contextlib
 import logging
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from orbitmq.client.consumer.context import ConsumerContext
@@ -40,17 +40,25 @@ class QueueHolder(Protocol):
 class Assignment:
     """The rebalance job of one consumer. Belongs to its loop's thread."""
 
-    def __init__(self, context: ConsumerContext, holder: QueueHolder) -> None:
-        self._context, self._holder = context, holder
+    def __init__(
+        self,
+        context: ConsumerContext,
+        holder: QueueHolder,
+        on_round: Callable[[Iterable[str], float], None] = lambda reasons, started_ms: None,
+    ) -> None:
+        """`on_round` is called after each round with why it was made and when it began (monotonic)."""
+        self._context, self._holder, self._on_round = context, holder, on_round
         self._woken = asyncio.Event()
+        self._reasons = {"start"}
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[str, int] = {}  # rounds in a row that a topic could not be done
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="rebalance")
 
-    def wake(self) -> None:
-        """Rebalance as soon as possible."""
+    def wake(self, reason: str) -> None:
+        """Rebalance as soon as possible; see `RebalanceReport` for reasons."""
+        self._reasons.add(reason)
         self._woken.set()
 
     async def stop(self) -> None:
@@ -62,11 +70,16 @@ class Assignment:
         config = self._context.config
         while True:
             self._woken.clear()
+            reasons, self._reasons = self._reasons, set()
+            started_ms = self._context.core.clock.monotonic_ms()
             done = await self.round()
+            self._on_round(reasons, started_ms)
             wait_ms = config.rebalance_interval_ms if done else config.rebalance_again_ms
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._woken.wait()
+            except TimeoutError:
+                self._reasons.add("interval" if done else "again")
 
     async def round(self) -> bool:
         """Rebalance all topics; return whether each has what it should have."""

@@ -40,6 +40,7 @@ from orbitmq.client.consumer.send_back import SendBack
 from orbitmq.client.consumer.subscription import EVERYTHING
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.message import ReceivedMessage
+from orbitmq.client.rebalance.report import RebalanceListener
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigError, WireError
 from orbitmq.units import SECOND_MS
@@ -53,7 +54,8 @@ class AsyncConsumer(GroupMember):
     """A member of a group for asyncio code. Belongs to the loop in which it was opened.
 
     With a `handler` (a coroutine function, at most `workers` at a time) messages go there; without one,
-    iterate over the consumer. Several tasks may do so.
+    iterate over the consumer. Several tasks may do so. `on_rebalance`, a function or a coroutine function, is
+    called with a `RebalanceReport` whenever queues came or went.
     """
 
     consume_type = "CONSUME_PASSIVELY"
@@ -65,6 +67,7 @@ class AsyncConsumer(GroupMember):
         topics: Topics = (),
         handler: UserFunction | None = None,
         *,
+        on_rebalance: RebalanceListener | None = None,
         orderly: bool = False,
         broadcasting: bool = False,
         start_from: StartWish = "last",
@@ -79,6 +82,7 @@ class AsyncConsumer(GroupMember):
         )
         super().__init__(given, clock)
         self.handler = handler
+        self.on_rebalance = on_rebalance
         self._inbox: asyncio.Queue[Delivery | None] = asyncio.Queue()
         self._ready: Ready | None = None if handler else self._put_all
         self._executor: Executor | None = None
@@ -92,6 +96,7 @@ class AsyncConsumer(GroupMember):
         `executor` if it is no coroutine function.
         """
         self._call, self._ready, self._executor = call, ready, executor
+        self._in_threads = True
 
     async def open(self) -> Self:
         """Join the group; messages come from now on."""
@@ -113,7 +118,7 @@ class AsyncConsumer(GroupMember):
             self._consumption = LoopConsumption(context, self._ready, self._handler, send_back)
         else:
             self._consumption = ConcurrentConsumption(context, self._handler, send_back)
-        self._assigned = AssignedQueues(context, self._consumption, self.on_members_changed)
+        self._assigned = AssignedQueues(context, self._consumption, self._rebalance)
 
     async def _join(self) -> None:
         """Learn the routes, have filters checked, make ourselves known, and begin."""

@@ -8,6 +8,7 @@ from orbitmq.client.consumer.consume_rates import ConsumeRates
 from orbitmq.client.consumer.offset_store import NO_OFFSET, OffsetStore
 from orbitmq.client.consumer.process_queue import Call, call_now
 from orbitmq.client.core.core import ClientCore
+from orbitmq.client.rebalance.report import QueueChanges
 from orbitmq.message import RETRY_PREFIX
 from orbitmq.units import MINUTE_MS
 from orbitmq.wire.bodies.heartbeat import Subscription
@@ -26,6 +27,7 @@ class ConsumerContext:
     subscriptions: dict[str, Subscription]
     call: Call = call_now
     rates: ConsumeRates = field(default_factory=ConsumeRates)
+    changes: QueueChanges = field(default_factory=QueueChanges)
 
     @property
     def group(self) -> str:

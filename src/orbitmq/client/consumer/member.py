@@ -18,10 +18,13 @@ from orbitmq.client.consumer.subscription import Expression, subscription
 from orbitmq.client.core.core import ClientCore
 from orbitmq.client.core.life import AsyncClient
 from orbitmq.client.core.roles import ConsumerRole
+from orbitmq.client.rebalance.report import NOTES_PROPERTY, RebalanceListener
+from orbitmq.client.rebalance.reporter import RebalanceReporter
 from orbitmq.clock import Clock
 from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.units import MiB
 from orbitmq.wire.bodies.heartbeat import ConsumerData
+from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 
 
@@ -37,6 +40,8 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
         self.settings = settings
         self._call: Call = call_now
         self._started_ms = 0
+        self.on_rebalance: RebalanceListener | None = None
+        self._in_threads = False  # the user's functions may block: not in the loop's thread
         self._assignment: Assignment | None = None
         self._jobs = PeriodicJobs()
 
@@ -51,8 +56,17 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
             else LocalOffsets(config.offsets_directory, core.client_id, config.group)
         )
         self._context = ConsumerContext(core, config, offsets, {}, self._call)
+        self._reporter = RebalanceReporter(
+            core,
+            config.group,
+            self._context.changes,
+            self.on_rebalance,
+            self._queue_names,
+            in_thread=self._in_threads,
+        )
         await offsets.load()
         self._prepare()
+        self._started_ms = core.clock.now_ms()
         core.add_consumer(self)
         try:
             core.routes.on_changed(self._route_changed)
@@ -60,7 +74,6 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
         except BaseException:
             await self._stop(core)
             raise
-        self._started_ms = core.clock.now_ms()
 
     async def _stop(self, core: ClientCore) -> None:
         """Leave the group: what runs may end, the offsets are stored."""
@@ -68,7 +81,9 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
         if assignment is not None:
             await assignment.stop()
         await self._jobs.stop()
+        started_ms = core.clock.monotonic_ms()
         await self._give_up_queues()
+        await self._reporter.close(started_ms)
         for topic in self._context.subscriptions:
             core.routes.unwatch(topic)
         await core.remove_consumer(self)
@@ -99,7 +114,7 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
 
     def _start_assignment(self, holder: QueueHolder) -> None:
         """Share the queues of the topics among the members from now on."""
-        self._assignment = Assignment(self._context, holder)
+        self._assignment = Assignment(self._context, holder, self._reporter.round_done)
         self._assignment.start()
 
     # --- what brokers ask: see ConsumerRole ---
@@ -119,12 +134,15 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
         )
 
     def on_members_changed(self) -> None:
-        if self._assignment is not None:
-            self._assignment.wake()
+        self._rebalance("notice")
 
     def _route_changed(self, topic: str) -> None:
         if topic in self._context.subscriptions:
-            self.on_members_changed()
+            self._rebalance("route")
+
+    def _rebalance(self, reason: str) -> None:
+        if self._assignment is not None:
+            self._assignment.wake(reason)
 
     def running_info(self) -> ConsumerRunningInfo:
         context = self._context
@@ -144,6 +162,7 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
             "pullBatchSize": str(config.pull_count),
             "pullThresholdForQueue": str(config.prefetch_count),
             "maxReconsumeTimes": str(config.reconsume_times_max),
+            NOTES_PROPERTY: context.changes.notes(core.clock.monotonic_ms()),
         }
         return ConsumerRunningInfo(
             properties=properties,
@@ -151,6 +170,9 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
             mq_table={held.queue: _queue_info(context, held) for held in self._held()},
             status_table=context.rates.status(core.clock.monotonic_ms()),
         )
+
+    def _queue_names(self) -> list[MessageQueue]:
+        return sorted(held.queue for held in self._held())
 
     @abstractmethod
     def _held(self) -> Iterable[ProcessQueue]:

@@ -58,6 +58,9 @@ class ProcessQueue:
         self._batches: list[Batch] = []
         self._first_offset, self._last_offset = next_offset, next_offset - 1
         self._was_fetched = False
+        self._done_ahead: list[
+            tuple[int, int]
+        ] = []  # first offset, count: done behind a pending one
         self._changed = asyncio.Event()
         self._waiters = 0
         self._told = False
@@ -125,6 +128,16 @@ class ProcessQueue:
         """How many messages somebody has."""
         return sum(batch.running for batch in self._batches)
 
+    @property
+    def repeated(self) -> int:
+        """How many messages a handler had that come again to whoever begins at the consumer offset."""
+        self._trim()
+        count = sum(done for _, done in self._done_ahead)
+        for number, batch in enumerate(self._batches):
+            passed = batch.first_pending if number == 0 else 0  # before the consumer offset
+            count += len(batch.state) - passed - batch.state.count(WAITING)
+        return count
+
     def _in_state(self, state: int) -> Iterator[Delivery]:
         for batch in self._batches:
             at = batch.state.find(state)
@@ -134,9 +147,15 @@ class ProcessQueue:
 
     def _trim(self) -> None:
         """Let go of batches that are done with."""
-        for batch in [batch for batch in self._batches if not batch.pending]:
+        done = [batch for batch in self._batches if not batch.pending]
+        for batch in done:
             self._batches.remove(batch)
             self.on_done(batch)
+        if done:
+            ahead = [(batch.messages[0].queue_offset, len(batch.messages)) for batch in done]
+            first = self._batches[0].messages[0].queue_offset if self._batches else None
+            known = [*self._done_ahead, *ahead] if first is not None else []
+            self._done_ahead = [one for one in known if first is not None and one[0] > first]
 
     # --- locks ---
 

@@ -139,7 +139,7 @@ class AsyncPullConsumer(GroupMember):
         if self._assignment is None:
             self._start_assignment(self)
         else:
-            self._assignment.wake()
+            self._assignment.wake("route")
 
     async def hold(self, topic: str, queues: set[MessageQueue], *, shared: bool) -> bool:
         """Hold exactly these queues of a topic; see `QueueHolder`."""

@@ -94,9 +94,13 @@ class BrokerRequests(ConnectionHandler):
     # --- to consumers ---
 
     def _members_changed(self, connection: Connection, request: Command) -> None:
-        consumer = self._core.consumer((request.fields or {}).get("consumerGroup", ""))
-        if consumer is not None:
-            consumer.on_members_changed()
+        fields = request.fields or {}
+        consumer = self._core.consumer(fields.get("consumerGroup", ""))
+        if consumer is None:
+            return
+        if topic := fields.get("topic"):  # a broker of ours says that its queues changed
+            self._core.refresh_route_soon(topic)
+        consumer.on_members_changed()
 
     def _reset_offsets(self, connection: Connection, request: Command) -> None:
         header = ResetOffsetHeader.read(request.fields)

@@ -206,6 +206,17 @@ class ClientCore:
         """Ask the name server for all routes that are in use."""
         await self.routes.refresh_all()
 
+    def refresh_route_soon(self, topic: str) -> None:
+        """Ask for the route of a topic, if it is in use; whoever depends on it hears of a change."""
+        if topic in self.routes.topics:
+            self.spawn(self._refresh_quietly(topic))
+
+    async def _refresh_quietly(self, topic: str) -> None:
+        try:
+            await self.routes.refresh(topic)
+        except WireError as failure:
+            _log.warning("route of topic %s: not refreshed: %s", topic, failure)
+
     async def heartbeat(self) -> int:
         """Tell all brokers who we are; return how many heard it."""
         if not self._producers and not self._consumers:

@@ -52,6 +52,7 @@ class Admin(SyncClient[AsyncAdmin]):
     consumers = forward(AsyncAdmin.consumers)
     producers = forward(AsyncAdmin.producers)
     running_info = forward(AsyncAdmin.running_info)
+    sample_group = forward(AsyncAdmin.sample_group)
     plan_reset = forward(AsyncAdmin.plan_reset)
     reset_offsets = forward(AsyncAdmin.reset_offsets)
     set_offset = forward(AsyncAdmin.set_offset)

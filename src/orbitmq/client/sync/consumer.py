@@ -24,6 +24,7 @@ from orbitmq.client.consumer.consumer import AsyncConsumer
 from orbitmq.client.consumer.delivery import Batch, Delivery, delivery_of
 from orbitmq.client.consumer.handling import UserFunction, call_function, is_coroutine_function
 from orbitmq.client.core.config import ClientConfig
+from orbitmq.client.rebalance.report import RebalanceListener
 from orbitmq.client.sync.background_loop import BackgroundLoop
 from orbitmq.client.sync.face import SyncClient
 from orbitmq.clock import SystemClock
@@ -34,7 +35,8 @@ class Consumer(SyncClient[AsyncConsumer]):
     """A member of a group for any code: `AsyncConsumer` on the client thread. Any thread may use it.
 
     With a `handler` messages go there, in at most `workers` threads at a time; without one, iterate over
-    the consumer. Several threads may do so.
+    the consumer. Several threads may do so. `on_rebalance` is called, in a thread, with a `RebalanceReport`
+    whenever queues came or went.
     """
 
     noun = "consumer"
@@ -46,6 +48,7 @@ class Consumer(SyncClient[AsyncConsumer]):
         topics: Topics = (),
         handler: UserFunction | None = None,
         *,
+        on_rebalance: RebalanceListener | None = None,
         orderly: bool = False,
         broadcasting: bool = False,
         start_from: StartWish = "last",
@@ -57,6 +60,7 @@ class Consumer(SyncClient[AsyncConsumer]):
             group,
             topics,
             handler,
+            on_rebalance=on_rebalance,
             orderly=orderly,
             broadcasting=broadcasting,
             start_from=start_from,

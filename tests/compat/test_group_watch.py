@@ -1,0 +1,69 @@
+"""`orbitmq group watch` with RocketMQ's own members, on its broker and on ours."""
+
+import pytest
+
+from compat.client_kinds import Clients
+from compat.clusters import Cluster, Clusters
+from compat.java_store import needs_java
+from compat.scenarios import fresh
+from orbitmq.client import Admin
+from rebalance_world import BY_INTERVAL, Member, instance, moves, wait_until, watching
+
+pytestmark = [pytest.mark.compat, needs_java, pytest.mark.feature("F116")]
+
+
+@pytest.fixture(scope="module", params=["java", "ours"])
+def cluster(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
+    return clusters.get(request.param)
+
+
+def reads_all(cluster: Cluster, group: str, queues: int) -> bool:
+    """Tell whether the group reads so many queues of its topic, and its retries, as its members say."""
+    with Admin(cluster.namesrv) as admin:
+        members = admin.sample_group(group).members.values()
+    return sum(len(one.reading) for one in members) == queues + 1
+
+
+def test_java_members_that_come_and_go_are_seen(cluster: Cluster, clients: Clients) -> None:
+    topic, group = fresh("Watched"), fresh("watched-group")
+    cluster.create_topic(topic, 4)
+    java = clients.get("java-new-json", cluster.namesrv)
+    first = java.subscribe(topic=topic, group=group, instance="a")
+    wait_until(lambda: reads_all(cluster, group, 4), 60)
+
+    with watching(cluster.namesrv, group) as watch:
+        second = java.subscribe(topic=topic, group=group, instance="b")
+        came = watch.next_move()
+        second.leave()
+        went = watch.next_move()
+        first.leave()
+
+    names = sorted({instance(one["member"]) for one in watch.start["queues"]})
+    assert len(names) == 1  # a Java client adds its process to the name
+    assert len(came["joined"]) == 1
+    assert [(queue, *sorted([old, new])) for queue, old, new in moves(came, topic)] == [
+        (2, *sorted([names[0], instance(came["joined"][0])])),
+        (3, *sorted([names[0], instance(came["joined"][0])])),
+    ]
+    one = next(one for one in came["moved"] if one["topic"] == topic)
+    assert 0 <= one["pause_ms_min"] <= one["pause_ms_max"]
+    assert (one["duplicates_min"], one["duplicates_max"]) == (0, 0)  # nothing was ever sent
+    assert [instance(one) for one in went["left"]] == [instance(came["joined"][0])]
+
+
+def test_a_group_of_both_kinds_is_seen_too(cluster: Cluster, clients: Clients) -> None:
+    topic, group = fresh("Watched"), fresh("watched-group")
+    cluster.create_topic(topic, 4)
+    java = clients.get("java-new-json", cluster.namesrv)
+    first = java.subscribe(topic=topic, group=group, instance="a")
+    wait_until(lambda: reads_all(cluster, group, 4), 60)
+
+    with watching(cluster.namesrv, group) as watch:
+        with Member(cluster.namesrv, group, topic, "z", **BY_INTERVAL):
+            came = watch.next_move()
+        went = watch.next_move()
+        first.leave()
+
+    assert list(map(instance, came["joined"])) == ["z"]
+    assert {new for _, _, new in moves(came, topic)} == {"z"}
+    assert {old for _, old, _ in moves(went, topic)} == {"z"}
