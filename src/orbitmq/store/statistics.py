@@ -105,6 +105,8 @@ class StoreStatistics:
     unflushed_bytes: int
     dispatch_behind_bytes: int
     queue_count: int
+    mapped_files: int  # segments and index files, in memory as long as somebody reads them
+    mapped_bytes: int
     writable: bool
     refusal: str
 
@@ -123,6 +125,7 @@ def snapshot(
     refusal: str,
     append_lock_ms: int = 0,
     free_buffers: int | None = None,
+    mapped: tuple[int, int] = (0, 0),
 ) -> StoreStatistics:
     """Return the counters and offsets as one value."""
     return StoreStatistics(
@@ -156,6 +159,8 @@ def snapshot(
         unflushed_bytes=max_log_offset - flushed_offset,
         dispatch_behind_bytes=max(0, visible_offset - dispatched_offset),
         queue_count=queue_count,
+        mapped_files=mapped[0],
+        mapped_bytes=mapped[1],
         writable=not refusal,
         refusal=refusal,
     )

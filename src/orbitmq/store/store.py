@@ -312,6 +312,7 @@ class MessageStore(StoreReads):
             queue_count=len(self._parts.dispatcher.queues.names),
             append_lock_ms=self._log.appender.lock_held_ms,
             free_buffers=None if self._log.pool is None else self._log.pool.free_count,
+            mapped=self._deps.disk.mappings.total(),
             refusal=self.flags.refusal(),
         )
 
