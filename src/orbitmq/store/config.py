@@ -268,6 +268,19 @@ class StoreConfig:
         return self.flush_mode is FlushMode.SYNC
 
     @property
+    def uses_pool(self) -> bool:
+        return self.transient_pool and not self.pool_objection
+
+    @property
+    def pool_objection(self) -> str:
+        """Why these settings leave no use for a transient pool; empty: they do."""
+        if self.sync_flush:
+            return "flushDiskType=SYNC_FLUSH waits for the disk anyway"
+        if self.role is Role.REPLICA:
+            return "brokerRole=SLAVE appends nothing of its own"
+        return ""
+
+    @property
     def follows_spark(self) -> bool:
         return self.dispatch is DispatchMode.SPARK
 
