@@ -103,6 +103,7 @@ def _puts(figures: StoreStatistics) -> dict[str, str]:
     return {
         "putMessageTimesTotal": str(times),
         "putMessageFailedTimes": str(figures.refused_messages),
+        "putMessageBusyTimes": str(figures.busy_messages),
         "putMessageSizeTotal": str(figures.appended_bytes),
         "putMessageAverageSize": str(figures.appended_bytes / times),
         "putMessageEntireTimeMax": str(round(figures.append_max_us / 1000)),

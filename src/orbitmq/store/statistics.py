@@ -58,6 +58,7 @@ class Counters:
 
     appended_messages: int = 0
     refused_messages: int = 0
+    busy_messages: int = 0  # of those: because the page cache or the transient pool was busy
     append_time: Timing = field(default_factory=Timing)
     get_calls: int = 0
     get_found: int = 0
@@ -79,6 +80,7 @@ class StoreStatistics:
     appended_messages: int
     appended_bytes: int  # by which the log has grown, blanks included
     refused_messages: int
+    busy_messages: int  # of those: because the page cache or the transient pool was busy
     append_average_us: float
     append_max_us: float
     append_p99_us: float
@@ -133,6 +135,7 @@ def snapshot(
         appended_messages=counters.appended_messages,
         appended_bytes=max_log_offset - opened_offset,
         refused_messages=counters.refused_messages,
+        busy_messages=counters.busy_messages,
         append_average_us=counters.append_time.average_us,
         append_max_us=counters.append_time.max_us,
         append_p99_us=counters.append_time.percentile_us(0.99),
