@@ -73,6 +73,8 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "traceTopicEnable",
     "readOnlyCommitLogStorePaths",
     "dispatch",
+    "indexFileRollInterval",
+    "maxIndexFileNum",
 }
 
 

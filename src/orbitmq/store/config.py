@@ -10,7 +10,15 @@ from orbitmq.errors import ConfigError
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.cq_unit import rounded_file_bytes
 from orbitmq.message import Host
-from orbitmq.settings import JAVA_READERS, field_texts, field_values, key, keys_of, require
+from orbitmq.settings import (
+    JAVA_READERS,
+    field_texts,
+    field_values,
+    key,
+    keys_of,
+    require,
+    require_least,
+)
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -138,6 +146,10 @@ class StoreConfig:
     index_enabled: bool = key("messageIndexEnable", True)
     # After a crash, believe full index files only.
     index_safe: bool = key("messageIndexSafe", False)
+    # Ours: a file with an entry older than this is followed by a new one; 0: only a full one is.
+    index_roll_ms: int = key("indexFileRollInterval", 0, least=0)
+    # Ours: so many of the newest files are kept; 0: as long as the log has their records.
+    index_files_max: int = key("maxIndexFileNum", 0, least=0)
 
     # Segments.
     warm_segments: bool = key("warmMapedFileEnable", False, live=True)
@@ -221,6 +233,7 @@ class StoreConfig:
         require("delete_hours", self.delete_hours, hours_fit, "must be hours from 0 to 23")
         used_fits = 10 <= self.disk_used_max <= 95
         require("disk_used_max", self.disk_used_max, used_fits, "must be between 10 and 95")
+        require_least(self, _KEYS)
 
     @classmethod
     def from_settings(

@@ -79,7 +79,7 @@ DEFAULTS = {
 }
 """What RocketMQ's MessageStoreConfig has for each key, as its own text; paths are below."""
 
-OWN = {"dispatch": "live"}
+OWN = {"dispatch": "live", "indexFileRollInterval": "0", "maxIndexFileNum": "0"}
 OTHERS = {
     "readOnlyCommitLogStorePaths": "/old",
     "brokerRole": "SLAVE",
@@ -92,6 +92,8 @@ OTHERS = {
     "mapperFileSizeBatchConsumeQueue": "4600",
     "diskMaxUsedSpaceRatio": "60",
     "dispatch": "spark",
+    "indexFileRollInterval": "3600000",
+    "maxIndexFileNum": "7",
 }
 """Other values, where a key takes neither any number nor true and false."""
 
