@@ -167,7 +167,9 @@ NAMESRV_KEYS: Final = frozenset(
 )
 """Keys of a name server."""
 
-OWN_KEYS: Final = frozenset({"dispatch", "indexFileRollInterval", "maxIndexFileNum"})
+OWN_KEYS: Final = frozenset(
+    {"dispatch", "indexFileRollInterval", "maxIndexFileNum", "waitForReaders"}
+)
 """What RocketMQ does not know."""
 
 KNOWN_KEYS: Final = STORE_KEYS | OTHER_KEYS | NAMESRV_KEYS | OWN_KEYS

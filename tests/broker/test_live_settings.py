@@ -44,7 +44,7 @@ def kept(world: AdminWorld) -> dict[str, str]:
     return {key: value for _, key, value in parse_properties(text)}
 
 
-OWN_FIXED = {"dispatch", "indexFileRollInterval", "maxIndexFileNum"}
+OWN_FIXED = {"dispatch", "indexFileRollInterval", "maxIndexFileNum", "waitForReaders"}
 
 
 def rocketmq_settings() -> dict[str, str]:

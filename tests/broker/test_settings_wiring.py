@@ -75,6 +75,7 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "dispatch",
     "indexFileRollInterval",
     "maxIndexFileNum",
+    "waitForReaders",
 }
 
 

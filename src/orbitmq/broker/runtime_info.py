@@ -152,6 +152,8 @@ def _tps(span: tuple[StoreSample, StoreSample], counters: tuple[str, ...]) -> fl
 def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
     free = figures.free_buffers
     mode = {} if not context.config.store.follows_spark else {"dispatchMode": "spark"}
+    if figures.waits_for:
+        mode["segmentsWaitFor"] = figures.waits_for
     return {
         **mode,
         "commitLogMinOffset": str(figures.min_log_offset if figures.max_log_offset else -1),

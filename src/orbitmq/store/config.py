@@ -42,6 +42,14 @@ class DispatchMode(Enum):
     SPARK = "spark"  # `orbitmq spark dispatch`; the store follows
 
 
+class WaitFor(Enum):
+    """Whose reading keeps old segments from being deleted (`readers.py`)."""
+
+    OFF = "off"
+    QUEUES = "queues"
+    GROUPS = "groups"
+
+
 class Role(Enum):
     """Who takes writes."""
 
@@ -208,6 +216,7 @@ class StoreConfig:
     disk_warning: int = key("diskSpaceWarningLevelRatio", 90, live=True)
     replicas_per_disk: int = key("replicasPerDiskPartition", 1, live=True)
     logical_disk_forced: float = key("logicalDiskSpaceCleanForciblyThreshold", 0.8, live=True)
+    wait_for_readers: WaitFor = key("waitForReaders", WaitFor.OFF)  # ours
 
     # Reading.
     memory_bytes: int = 0  # ours: physical memory for the 40 % rule; 0: ask the machine

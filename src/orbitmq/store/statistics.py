@@ -109,6 +109,7 @@ class StoreStatistics:
     queue_count: int
     mapped_files: int  # segments and index files, in memory as long as somebody reads them
     mapped_bytes: int
+    waits_for: str  # who keeps old segments from being deleted; empty: nobody
     writable: bool
     refusal: str
 
@@ -128,6 +129,7 @@ def snapshot(
     append_lock_ms: int = 0,
     free_buffers: int | None = None,
     mapped: tuple[int, int] = (0, 0),
+    waits_for: str = "",
 ) -> StoreStatistics:
     """Return the counters and offsets as one value."""
     return StoreStatistics(
@@ -164,6 +166,7 @@ def snapshot(
         queue_count=queue_count,
         mapped_files=mapped[0],
         mapped_bytes=mapped[1],
+        waits_for=waits_for,
         writable=not refusal,
         refusal=refusal,
     )
