@@ -172,7 +172,12 @@ LOG_KEYS: Final = frozenset(
 )
 """Ours, of every server."""
 
-OWN_KEYS: Final = LOG_KEYS | {"dispatch"}
+OWN_KEYS: Final = LOG_KEYS | {
+    "dispatch",
+    "indexFileRollInterval",
+    "maxIndexFileNum",
+    "waitForReaders",
+}
 """What RocketMQ does not know."""
 
 KNOWN_KEYS: Final = STORE_KEYS | OTHER_KEYS | NAMESRV_KEYS | OWN_KEYS

@@ -73,6 +73,9 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "traceTopicEnable",
     "readOnlyCommitLogStorePaths",
     "dispatch",
+    "indexFileRollInterval",
+    "maxIndexFileNum",
+    "waitForReaders",
 }
 
 
@@ -189,8 +192,16 @@ OUTSIDE = [
     ("traceTopicEnable=true\nmsgTraceTopicName=Tr", topics, "Tr", (1, 6)),
     ("reviveQueueNum=3", topics, "rmq_sys_REVIVE_LOG_DefaultCluster", (3, 6)),
     ("timerWheelEnable=false", topics, "rmq_sys_wheel_timer", None),
-    ("longPollingEnable=false\nshortPollingTimeMills=9000", wait_for_pull, None, "short"),
-    ("longPollingEnable=false\nshortPollingTimeMills=100", wait_for_pull, None, "at once"),
+    pytest.param(
+        "longPollingEnable=false\nshortPollingTimeMills=9000",
+        *(wait_for_pull, None, "short"),
+        marks=pytest.mark.feature("F118"),
+    ),
+    pytest.param(
+        "longPollingEnable=false",  # a second
+        *(wait_for_pull, None, "at once"),
+        marks=pytest.mark.feature("F118"),
+    ),
     ("rejectPullConsumerEnable=true", online, None, False),
     ("notifyConsumerIdsChangedEnable=false", notices, None, False),
     ("useServerSideResetOffset=false", reset, None, True),

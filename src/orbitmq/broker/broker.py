@@ -13,6 +13,7 @@ from orbitmq.broker._ports import Ports
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.delivery.long_poll import LongPoll
+from orbitmq.broker.delivery.readers import GroupReaders
 from orbitmq.broker.delivery.schedule import DELAY_FILE, Schedule
 from orbitmq.broker.processors.clients import ClientsProcessor
 from orbitmq.broker.processors.connections import ConnectionsProcessor
@@ -158,6 +159,8 @@ class Broker:
         )
         context.long_poll = LongPoll(context)
         context.schedule = Schedule(context)
+        readers = GroupReaders(context.store, context.offsets, context.schedule)
+        context.store.wait_for_readers(readers.first_unread)
         state.add(DELAY_FILE, context.schedule)
         context.on_close += [context.producers.on_close, context.consumers.on_close]
         context.consumers.notify_enabled = self._wants_notice

@@ -1,7 +1,7 @@
 """The runtime figures of a broker, as names and texts that RocketMQ's tools read (28).
 
 What has no meaning here (thread pools and their queues) is given as empty, since tools fail on a
-figure that is missing.
+figure that is missing. Figures of our own stand beside them; tools print what they do not know.
 """
 
 import os
@@ -103,6 +103,7 @@ def _puts(figures: StoreStatistics) -> dict[str, str]:
     return {
         "putMessageTimesTotal": str(times),
         "putMessageFailedTimes": str(figures.refused_messages),
+        "putMessageBusyTimes": str(figures.busy_messages),
         "putMessageSizeTotal": str(figures.appended_bytes),
         "putMessageAverageSize": str(figures.appended_bytes / times),
         "putMessageEntireTimeMax": str(round(figures.append_max_us / 1000)),
@@ -151,6 +152,8 @@ def _tps(span: tuple[StoreSample, StoreSample], counters: tuple[str, ...]) -> fl
 def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
     free = figures.free_buffers
     mode = {} if not context.config.store.follows_spark else {"dispatchMode": "spark"}
+    if figures.waits_for:
+        mode["segmentsWaitFor"] = figures.waits_for
     return {
         **mode,
         "commitLogMinOffset": str(figures.min_log_offset if figures.max_log_offset else -1),
@@ -161,6 +164,8 @@ def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
         "earliestMessageTimeStamp": str(context.store.earliest_time()),
         "remainHowManyDataToFlush": _bytes_text(figures.unflushed_bytes),
         "remainTransientStoreBufferNumbs": str(_NO_POOL if free is None else free),
+        "mappedFiles": str(figures.mapped_files),
+        "mappedBytes": str(figures.mapped_bytes),
     }
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.errors import StoreError, io_error
+from orbitmq.files.mappings import Mappings
 from orbitmq.units import MiB
 
 FilePath = Path | str
@@ -57,6 +58,9 @@ def exists(path: FilePath) -> bool:
 
 class Disk:
     """The real disk. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self.mappings = Mappings()
 
     def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> int:
         """Open a file for positioned reads and writes; return its descriptor."""
@@ -136,7 +140,9 @@ class Disk:
         _require_page(path, offset)
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         with _typed(path, "map"):
-            return mmap.mmap(fd, length, access=access, offset=offset)
+            mapping = mmap.mmap(fd, length, access=access, offset=offset)
+        self.mappings.note(mapping)
+        return mapping
 
     def sync_data(self, path: FilePath, fd: int, position: int = 0, length: int = 0) -> None:
         """Make the file's bytes durable, those written through a mapping too.

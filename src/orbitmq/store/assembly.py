@@ -21,7 +21,7 @@ from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels
 from orbitmq.store.checkpoint import CheckpointFile
 from orbitmq.store.clean import Cleaner, DiskRatio, sync_deletions
-from orbitmq.store.config import StoreConfig
+from orbitmq.store.config import StoreConfig, WaitFor
 from orbitmq.store.dispatch import Dispatcher, Extra
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.store.flags import Flag, RunningFlags
@@ -33,6 +33,7 @@ from orbitmq.store.make_dispatcher import make_dispatcher
 from orbitmq.store.queues.cq_ext import trim_ext
 from orbitmq.store.queues.flush import QueueFlusher
 from orbitmq.store.queues.trim import delete_before
+from orbitmq.store.readers import Unread, first_referred
 from orbitmq.store.recovery.adopt import RecoverOptions, RecoveryReport, recover_store
 from orbitmq.store.recovery.lost_records import FillStyle
 from orbitmq.store.snapshot import SnapshotFile
@@ -238,6 +239,9 @@ class Opening:
             pause_ms = cleaner.config.queue_delete_pause_ms
             follow_the_log(dispatcher, log_min, lambda: clock.sleep(pause_ms))
 
+        def by_queues() -> Unread | None:
+            return first_referred(dispatcher, clock.now_ms(), cleaner.config.retention_ms)
+
         cleaner = Cleaner(
             config,
             log.segments,
@@ -247,6 +251,7 @@ class Opening:
             ratio=self._deps.disk_ratio,
             followers=[follow],
             dispatched_offset=lambda: dispatch.dispatched_offset,
+            readers=by_queues if config.wait_for_readers is WaitFor.QUEUES else None,
         )
         return cleaner
 

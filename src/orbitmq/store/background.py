@@ -51,8 +51,8 @@ class Background:
         """Decide what an append has to wake."""
         # A timed flush thread sleeps out its interval, whoever calls.
         by_append = config.wake_flush_on_append and not config.flush_timed
-        self._wakes_flush = config.sync_flush or (by_append and not config.transient_pool)
-        self._wakes_commit = config.transient_pool and config.wake_commit_on_append
+        self._wakes_flush = config.sync_flush or (by_append and not config.uses_pool)
+        self._wakes_commit = config.uses_pool and config.wake_commit_on_append
 
     def use(self, config: StoreConfig) -> None:
         """Follow these settings from the next round on."""

@@ -10,7 +10,8 @@ manual  | an operator asked; good for 20 rounds
 A segment goes when it was last written longer ago than the retention, or at once when the disk is
 over its forced ratio. Never the last one, and none behind one that stays; none that is not flushed
 yet, and none that is not dispatched yet unless space is needed at once. Whether somebody has consumed
-the messages is not asked.
+the messages is asked only with waitForReaders (`readers.py`): then a segment that somebody still needs
+stays even on a full disk, appends are refused instead, and the refusal says for whom it waits.
 """
 
 import logging
@@ -26,6 +27,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.flags import Flag, RunningFlags
 from orbitmq.store.log.mapped_file import MappedFile
 from orbitmq.store.log.segment_list import SegmentList
+from orbitmq.store.readers import Readers, Unread
 from orbitmq.store.statistics import Counters
 
 _log = logging.getLogger(__name__)
@@ -133,7 +135,9 @@ class Cleaner:
         ratio: DiskRatio = disk_ratio,
         followers: Sequence[Follower] = (),
         dispatched_offset: Callable[[], int] | None = None,
+        readers: Readers | None = None,
     ) -> None:
+        self.readers = readers  # None: nobody is waited for
         self._config, self._segments = config, segments
         self._flags, self._counters, self._clock = flags, counters, clock
         self._ratio, self._followers = ratio, tuple(followers)
@@ -206,13 +210,17 @@ class Cleaner:
         return space._replace(clean=clean, immediate=immediate)
 
     def _delete_segments(self, *, immediate: bool) -> int:
-        deleted = 0
+        deleted, waits_for = 0, ""
         while deleted < self._config.delete_batch_max and len(self._segments) > 1:
             first = self._segments.first
             assert first is not None
             if first.flushed < first.size:
                 break  # it is or will be flushed: that must find its file
             if not immediate and not (self._is_dispatched(first) and self._has_expired(first)):
+                break
+            unread = self.readers() if self.readers is not None else None
+            if unread is not None and unread.log_offset < first.end_offset:
+                waits_for = self._waits_for(first, unread)
                 break
             if deleted:
                 self._clock.sleep(self._config.delete_pause_ms)
@@ -222,7 +230,17 @@ class Cleaner:
             _log.info("segment %s: deleted", first.path.name)
             deleted += 1
             self._counters.deleted_segments += 1
+        self._flags.waits_for = waits_for
         return deleted
+
+    def _waits_for(self, segment: MappedFile, unread: Unread) -> str:
+        """Return for whom a segment has to stay, and log it when that changes."""
+        known = self._flags.waits_for
+        if unread.reader != known:
+            _log.warning(
+                "segment %s: not deleted, it waits for %s", segment.path.name, unread.reader
+            )
+        return unread.reader
 
     def _is_dispatched(self, segment: MappedFile) -> bool:
         """Tell whether queues know what it holds; else their offsets would have a hole."""

@@ -30,7 +30,7 @@ class Closing:
         parts = self._parts
         parts.log.appender.close()
         self._background.stop()
-        self._try(lambda: parts.flusher.flush(0))
+        self._try(parts.flusher.finish)
         self._try(self._finish_dispatch)
         if self._failure is None:
             self._try(self._flush_queues)

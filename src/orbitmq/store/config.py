@@ -10,7 +10,15 @@ from orbitmq.errors import ConfigError
 from orbitmq.files.layout import StoreLayout
 from orbitmq.format.cq_unit import rounded_file_bytes
 from orbitmq.message import Host
-from orbitmq.settings import JAVA_READERS, field_texts, field_values, key, keys_of, require
+from orbitmq.settings import (
+    JAVA_READERS,
+    field_texts,
+    field_values,
+    key,
+    keys_of,
+    require,
+    require_least,
+)
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -32,6 +40,14 @@ class DispatchMode(Enum):
 
     LIVE = "live"  # the store itself
     SPARK = "spark"  # `orbitmq spark dispatch`; the store follows
+
+
+class WaitFor(Enum):
+    """Whose reading keeps old segments from being deleted (`readers.py`)."""
+
+    OFF = "off"
+    QUEUES = "queues"
+    GROUPS = "groups"
 
 
 class Role(Enum):
@@ -138,6 +154,10 @@ class StoreConfig:
     index_enabled: bool = key("messageIndexEnable", True)
     # After a crash, believe full index files only.
     index_safe: bool = key("messageIndexSafe", False)
+    # Ours: a file with an entry older than this is followed by a new one; 0: only a full one is.
+    index_roll_ms: int = key("indexFileRollInterval", 0, least=0)
+    # Ours: so many of the newest files are kept; 0: as long as the log has their records.
+    index_files_max: int = key("maxIndexFileNum", 0, least=0)
 
     # Segments.
     warm_segments: bool = key("warmMapedFileEnable", False, live=True)
@@ -196,6 +216,7 @@ class StoreConfig:
     disk_warning: int = key("diskSpaceWarningLevelRatio", 90, live=True)
     replicas_per_disk: int = key("replicasPerDiskPartition", 1, live=True)
     logical_disk_forced: float = key("logicalDiskSpaceCleanForciblyThreshold", 0.8, live=True)
+    wait_for_readers: WaitFor = key("waitForReaders", WaitFor.OFF)  # ours
 
     # Reading.
     memory_bytes: int = 0  # ours: physical memory for the 40 % rule; 0: ask the machine
@@ -221,6 +242,7 @@ class StoreConfig:
         require("delete_hours", self.delete_hours, hours_fit, "must be hours from 0 to 23")
         used_fits = 10 <= self.disk_used_max <= 95
         require("disk_used_max", self.disk_used_max, used_fits, "must be between 10 and 95")
+        require_least(self, _KEYS)
 
     @classmethod
     def from_settings(
@@ -266,6 +288,19 @@ class StoreConfig:
     @property
     def sync_flush(self) -> bool:
         return self.flush_mode is FlushMode.SYNC
+
+    @property
+    def uses_pool(self) -> bool:
+        return self.transient_pool and not self.pool_objection
+
+    @property
+    def pool_objection(self) -> str:
+        """Why these settings leave no use for a transient pool; empty: they do."""
+        if self.sync_flush:
+            return "flushDiskType=SYNC_FLUSH waits for the disk anyway"
+        if self.role is Role.REPLICA:
+            return "brokerRole=SLAVE appends nothing of its own"
+        return ""
 
     @property
     def follows_spark(self) -> bool:

@@ -54,6 +54,7 @@ class RunningFlags:
         self.bits = Flag(0)
         self.writable = True
         self.failure: StoreError | None = None
+        self.waits_for = ""  # who keeps old segments from being deleted (waitForReaders)
         self.on_failure: list[Callable[[], None]] = []  # called once, after appends are refused
         self._lock = threading.Lock()  # guards bits and writable together
 
@@ -87,7 +88,10 @@ class RunningFlags:
             return ""
         if self.failure is not None:
             return f"an earlier write failed and appends stopped: {self.failure}"
-        return "; ".join(reason for flag, reason in _REASONS.items() if self.bits & flag)
+        reasons = [reason for flag, reason in _REASONS.items() if self.bits & flag]
+        if self.waits_for and self.bits & (Flag.DISK_FULL | Flag.LOGICAL_DISK_FULL):
+            reasons.append(f"old segments are kept for {self.waits_for} (waitForReaders)")
+        return "; ".join(reasons)
 
     def _change(self, added: Flag, removed: Flag) -> None:
         with self._lock:

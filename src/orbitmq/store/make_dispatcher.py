@@ -39,7 +39,17 @@ def make_dispatcher(
         kernels,
         ConsumeQueues(layout, files, names),
         BatchQueues(layout, files, names),
-        index or IndexFiles(layout, files, disk, kernels, clock, enabled=config.index_enabled),
+        index
+        or IndexFiles(
+            layout,
+            files,
+            disk,
+            kernels,
+            clock,
+            enabled=config.index_enabled,
+            roll_ms=config.index_roll_ms,
+            files_max=config.index_files_max,
+        ),
         ext=ExtQueues(layout, files, names) if config.enable_cq_ext else None,
         topic_type=topic_types or read_topic_types(config.layout().config("topics.json"), disk),
         multi_dispatch=config.enable_multi_dispatch,

@@ -1,18 +1,23 @@
 """Open the files of a store: lock, recover, join the parts, leave the abort file."""
 
+import logging
 import os
 
 from orbitmq.files.lock import StoreLock
 from orbitmq.files.positioned import FileCache
 from orbitmq.files.replace import make_durable_directory, write_durably
 from orbitmq.store.assembly import Dependencies, Opening, StoreParts, closed_on_error
+from orbitmq.store.config import StoreConfig
 from orbitmq.store.spark_dispatch.handover import Handover
 from orbitmq.store.spark_dispatch.opening import FollowedOpening
+
+_log = logging.getLogger(__name__)
 
 
 def open_parts(deps: Dependencies) -> StoreParts:
     """Open a store's files and recover. On an error everything is closed again and the lock is free."""
     layout, disk = deps.layout, deps.disk
+    _warn_of_unused_pool(deps.config)
     make_durable_directory(disk, layout.root)
     lock = StoreLock(disk, layout.lock, abort=layout.abort).acquire()
     handover = Handover(layout.root, disk, deps.clock)
@@ -40,3 +45,9 @@ def _open_live(deps: Dependencies, lock: StoreLock, handover: Handover) -> Store
             parts = opening.run()
             handover.withdraw()
         return parts
+
+
+def _warn_of_unused_pool(config: StoreConfig) -> None:
+    if config.transient_pool and not config.uses_pool:
+        objection = config.pool_objection
+        _log.warning("transientStorePoolEnable: the store runs without the pool: %s", objection)

@@ -58,6 +58,7 @@ class Counters:
 
     appended_messages: int = 0
     refused_messages: int = 0
+    busy_messages: int = 0  # of those: because the page cache or the transient pool was busy
     append_time: Timing = field(default_factory=Timing)
     get_calls: int = 0
     get_found: int = 0
@@ -79,6 +80,7 @@ class StoreStatistics:
     appended_messages: int
     appended_bytes: int  # by which the log has grown, blanks included
     refused_messages: int
+    busy_messages: int  # of those: because the page cache or the transient pool was busy
     append_average_us: float
     append_max_us: float
     append_p99_us: float
@@ -105,6 +107,9 @@ class StoreStatistics:
     unflushed_bytes: int
     dispatch_behind_bytes: int
     queue_count: int
+    mapped_files: int  # segments and index files, in memory as long as somebody reads them
+    mapped_bytes: int
+    waits_for: str  # who keeps old segments from being deleted; empty: nobody
     writable: bool
     refusal: str
 
@@ -123,6 +128,8 @@ def snapshot(
     refusal: str,
     append_lock_ms: int = 0,
     free_buffers: int | None = None,
+    mapped: tuple[int, int] = (0, 0),
+    waits_for: str = "",
 ) -> StoreStatistics:
     """Return the counters and offsets as one value."""
     return StoreStatistics(
@@ -130,6 +137,7 @@ def snapshot(
         appended_messages=counters.appended_messages,
         appended_bytes=max_log_offset - opened_offset,
         refused_messages=counters.refused_messages,
+        busy_messages=counters.busy_messages,
         append_average_us=counters.append_time.average_us,
         append_max_us=counters.append_time.max_us,
         append_p99_us=counters.append_time.percentile_us(0.99),
@@ -156,6 +164,9 @@ def snapshot(
         unflushed_bytes=max_log_offset - flushed_offset,
         dispatch_behind_bytes=max(0, visible_offset - dispatched_offset),
         queue_count=queue_count,
+        mapped_files=mapped[0],
+        mapped_bytes=mapped[1],
+        waits_for=waits_for,
         writable=not refusal,
         refusal=refusal,
     )

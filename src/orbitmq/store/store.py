@@ -17,13 +17,14 @@ from orbitmq.store.assembly import Dependencies, StoreParts
 from orbitmq.store.background import Background
 from orbitmq.store.clean import DiskRatio, disk_ratio
 from orbitmq.store.closing import Closing
-from orbitmq.store.config import StoreConfig
+from orbitmq.store.config import StoreConfig, WaitFor
 from orbitmq.store.dispatch import Extra
 from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.flush import GroupCommit
 from orbitmq.store.opening import open_parts
+from orbitmq.store.readers import Readers
 from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.statistics import StoreStatistics, snapshot
 from orbitmq.store.store_reads import StoreReads
@@ -312,6 +313,8 @@ class MessageStore(StoreReads):
             queue_count=len(self._parts.dispatcher.queues.names),
             append_lock_ms=self._log.appender.lock_held_ms,
             free_buffers=None if self._log.pool is None else self._log.pool.free_count,
+            mapped=self._deps.disk.mappings.total(),
+            waits_for=self.flags.waits_for,
             refusal=self.flags.refusal(),
         )
 
@@ -336,6 +339,11 @@ class MessageStore(StoreReads):
             self._background.wake_cleaner()
         else:
             self._parts.cleaner.tick()
+
+    def wait_for_readers(self, readers: Readers) -> None:
+        """Keep what these readers need, if the settings say so (waitForReaders=groups)."""
+        if self.config.wait_for_readers is WaitFor.GROUPS:
+            self._parts.cleaner.readers = readers
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic. Its records stay in the log until their segments expire."""

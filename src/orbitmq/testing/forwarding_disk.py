@@ -27,6 +27,7 @@ class ForwardingDisk(Disk):
 
     def __init__(self, disk: Disk | None = None) -> None:
         self.inner = disk or Disk()
+        self.mappings = self.inner.mappings
 
     open = passed_on(Disk.open)
     close = passed_on(Disk.close)

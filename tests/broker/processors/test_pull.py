@@ -1,6 +1,7 @@
 """Pulls: which are refused, what is found, and who waits."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -409,12 +410,27 @@ def test_a_waiting_pull_commits_once_and_not_again_when_it_is_woken(tmp_path: Pa
         assert offsets.get("Cid", "Orders", 0) == 2
 
 
-def test_short_polling_waits_its_own_time(tmp_path: Path) -> None:
-    with MessageWorld(tmp_path, long_polling=False, short_polling_ms=1_000) as world:
+@pytest.mark.feature("F118")
+@pytest.mark.parametrize(
+    ("given", "wait_ms"),
+    [
+        ({}, 15_000),  # as the pull asks
+        ({"long_polling": False}, 1_000),
+        ({"long_polling": False, "short_polling_ms": 300}, 300),
+        ({"short_polling_ms": 300}, 15_000),
+    ],
+)
+def test_a_pull_waits_for_its_own_time_or_for_that_of_short_polling(
+    tmp_path: Path, given: dict[str, Any], wait_ms: int
+) -> None:
+    with MessageWorld(tmp_path, **given) as world:
         fill(world, "A")
         client = world.connect()
-        assert world.tell(client, pull_command(queueOffset=1, sysFlag=int(SUSPEND))) == []
-        world.later(1_000)
+        pull = pull_command(queueOffset=1, sysFlag=int(SUSPEND), suspendTimeoutMillis=15_000)
+        assert world.tell(client, pull) == []
+        world.later(wait_ms - 1)
+        assert client.take() == []
+        world.later(1)
         assert [answer.code for answer in client.take()] == [19]
 
 

@@ -175,3 +175,16 @@ def test_expired_segments_are_deleted_on_request(
 
     assert world.request(RequestCode.DELETE_EXPIRED_COMMITLOG).code == 0
     assert asked == [True]
+
+
+@pytest.mark.feature("F121")
+def test_mapped_files_and_bytes_are_told(world: AdminWorld) -> None:
+    before = figures(world)
+    world.topic("T")
+    world.append("T", b"x")
+
+    told, counted = figures(world), world.store.statistics()
+
+    assert (before["mappedFiles"], before["mappedBytes"]) == ("0", "0")
+    assert told["mappedFiles"] == str(counted.mapped_files) != "0"
+    assert told["mappedBytes"] == str(counted.mapped_bytes) != "0"

@@ -73,7 +73,7 @@ def test_warming_brings_every_page_into_memory_and_leaves_zeros(segment):
 
     assert segment.resident_pages() == SIZE // mmap.PAGESIZE
     assert bytes(segment.view) == bytes(SIZE)
-    segment.advise_random()
+    segment.read_ahead(False)
     write(segment, b"x" * SIZE)
     assert segment.flush() == SIZE  # lets the memory go
 

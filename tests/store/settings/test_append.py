@@ -168,9 +168,11 @@ class AskedClock(FakeClock):
         ({"osPageCacheBusyTimeOutMills": 50}, 51, AppendStatus.OS_PAGE_CACHE_BUSY),
     ],
 )
+@pytest.mark.feature("F119")
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 @pytest.mark.parametrize("known", [True, False], ids=["fast path", "first of its topic"])
 def test_an_append_is_refused_when_another_has_waited_for_the_disk_for_too_long(
-    tmp_path, monkeypatch, given, held_ms, status, known
+    tmp_path, monkeypatch, given, held_ms, status, known, many
 ):
     clock = AskedClock()
     with ConfStore(tmp_path, given, clock=clock) as case:
@@ -179,7 +181,11 @@ def test_an_append_is_refused_when_another_has_waited_for_the_disk_for_too_long(
         allocate = case.disk.allocate
 
         def second_append() -> None:
-            results.append(case.store.append(make_request(1, "Known" if known else "New", 0)))
+            request = make_request(1, "Known" if known else "New", 0)
+            if many:
+                results.extend(case.store.append_many([request, request]))
+            else:
+                results.append(case.store.append(request))
 
         def slow_allocate(*args: object) -> None:
             monkeypatch.setattr(case.disk, "allocate", allocate)
@@ -194,4 +200,6 @@ def test_an_append_is_refused_when_another_has_waited_for_the_disk_for_too_long(
         case.append(make_request(2, "Known", 0, body_bytes=65_200))  # needs the next segment
 
         clock.asker.join(SECONDS_MAX)
-        assert [result.status for result in results] == [status]
+        assert [result.status for result in results] == [status] * (2 if many else 1)
+        refused = len(results) if status is AppendStatus.OS_PAGE_CACHE_BUSY else 0
+        assert case.store.statistics().busy_messages == refused

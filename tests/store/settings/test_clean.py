@@ -123,6 +123,7 @@ def test_rounds_begin_after_a_minute_and_come_at_their_interval(tmp_path, given,
 
 
 @wires("deleteFileBatchMax", "deleteCommitLogFilesInterval")
+@pytest.mark.feature("F118")
 @pytest.mark.parametrize(
     ("given", "deleted", "paused_ms"),
     [
@@ -143,6 +144,7 @@ def test_a_round_deletes_so_many_segments_with_a_pause_between_them(
 
 
 @wires("deleteConsumeQueueFilesInterval")
+@pytest.mark.feature("F118")
 @pytest.mark.parametrize(
     ("given", "pause_ms"), [({}, 100), ({"deleteConsumeQueueFilesInterval": 7}, 7)]
 )
@@ -171,6 +173,7 @@ def test_a_segment_in_use_goes_after_its_time_all_the_same(tmp_path, given, afte
 
 
 @wires("redeleteHangedFileInterval")
+@pytest.mark.feature("F118")
 @pytest.mark.parametrize(
     ("given", "failures", "after_ms"),
     [
@@ -211,6 +214,7 @@ def test_a_segment_in_use_goes_by_force_outside_the_hour_too(tmp_path, given, af
 
 
 @wires("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "cleanFileForciblyEnable")
+@pytest.mark.feature("F118")
 @pytest.mark.parametrize(
     ("given", "ratio", "left"),
     [

@@ -184,6 +184,32 @@ def test_a_segment_is_read_ahead_unless_that_is_switched_off(tmp_path, given, ra
         assert ("rr" in facts["VmFlags"].split()) is random
 
 
+@wires("dataReadAheadEnable")
+@pytest.mark.parametrize(("given", "random"), [({}, False), ({"dataReadAheadEnable": False}, True)])
+def test_the_setting_counts_for_segments_from_before_the_start_too(tmp_path, given, random):
+    full = request_of(40 * 1024)
+    with ConfStore(tmp_path) as case:
+        case.append(full, full)
+
+    with ConfStore(tmp_path, given) as case:
+        assert case.store.get("T", 0, 0).message_count == 2
+        for segment in case.store._log.segments:
+            assert ("rr" in mapping_facts(segment.path)["VmFlags"].split()) is random
+
+
+@wires("dataReadAheadEnable")
+def test_read_ahead_can_be_switched_while_the_store_runs(tmp_path):
+    with ConfStore(tmp_path) as case:
+        case.append(make_request(0))
+        path, seen = case.store._log.segments.first.path, []
+        for enabled in ("false", "true"):
+            changed = case.config.with_settings({"dataReadAheadEnable": enabled})
+            case.store.reconfigure(changed)
+            seen.append("rr" in mapping_facts(path)["VmFlags"].split())
+
+        assert seen == [True, False]
+
+
 @wires("brokerRole")
 @pytest.mark.parametrize(
     ("given", "status"),

@@ -121,8 +121,38 @@ def test_only_sync_flush_has_a_message_on_disk_before_it_answers(tmp_path):
     assert behind["ASYNC_FLUSH"] == behind["default"] > 0
 
 
-@pytest.mark.feature("F60")
-def test_sync_flush_brings_a_transient_buffer_to_the_disk_before_it_answers(tmp_path):
+@wires("transientStorePoolEnable")
+@pytest.mark.feature("F120")
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"flushDiskType": "SYNC_FLUSH"}, "flushDiskType=SYNC_FLUSH"),
+        ({"brokerRole": "SLAVE"}, "brokerRole=SLAVE"),
+        ({"brokerRole": "SLAVE", "flushDiskType": "SYNC_FLUSH"}, "flushDiskType=SYNC_FLUSH"),
+    ],
+)
+def test_without_async_flush_on_a_primary_the_pool_is_not_used_and_the_start_says_so(
+    tmp_path, caplog, given, reason
+):
+    with ConfStore(tmp_path, {"transientStorePoolEnable": True, **given}) as case:
+        (warning,) = [r for r in caplog.records if "transientStorePoolEnable" in r.getMessage()]
+
+        assert warning.levelname == "WARNING"
+        assert reason in warning.getMessage()
+        assert case.store.statistics().free_buffers is None
+
+
+@pytest.mark.feature("F120")
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
+def test_async_flush_on_a_primary_uses_the_pool_without_a_word(tmp_path, caplog, role):
+    given = {"transientStorePoolEnable": True, "brokerRole": role}
+    with ConfStore(tmp_path, given) as case:
+        assert case.store.statistics().free_buffers == 5
+        assert "transientStorePoolEnable" not in caplog.text
+
+
+@pytest.mark.feature("F120")
+def test_sync_flush_beside_an_unused_pool_is_on_disk_before_it_answers(tmp_path):
     given = {"flushDiskType": "SYNC_FLUSH", "transientStorePoolEnable": True}
     with ConfStore(tmp_path, given) as case:
         result = case.store.append(make_request(0))

@@ -79,7 +79,12 @@ DEFAULTS = {
 }
 """What RocketMQ's MessageStoreConfig has for each key, as its own text; paths are below."""
 
-OWN = {"dispatch": "live"}
+OWN = {
+    "dispatch": "live",
+    "indexFileRollInterval": "0",
+    "maxIndexFileNum": "0",
+    "waitForReaders": "off",
+}
 OTHERS = {
     "readOnlyCommitLogStorePaths": "/old",
     "brokerRole": "SLAVE",
@@ -92,10 +97,16 @@ OTHERS = {
     "mapperFileSizeBatchConsumeQueue": "4600",
     "diskMaxUsedSpaceRatio": "60",
     "dispatch": "spark",
+    "indexFileRollInterval": "3600000",
+    "maxIndexFileNum": "7",
+    "waitForReaders": "groups",
 }
 """Other values, where a key takes neither any number nor true and false."""
 
-ELSEWHERE = {"messageIndexSafe": "tests/store/test_safe_index.py"}
+ELSEWHERE = {
+    "messageIndexSafe": "tests/store/test_safe_index.py",
+    "waitForReaders": "tests/broker/test_wait_for_readers.py",
+}
 """Settings that tests of another folder see at work."""
 
 ROOT = Path(__file__).parents[3]

@@ -1,7 +1,7 @@
 """The key index of a store: key -> log offsets, in files of fixed size that are filled one after another.
 
 Invariants:
-  files are in order of their names; all but the last are full
+  files are in order of their names; all but the last are full, or their span was over (indexFileRollInterval)
   entries are in log order, over all files
   end_log_offset is the record of the newest entry; a record at or before it is never inserted again
 
@@ -10,6 +10,7 @@ Here a record is inserted whole or not at all, so there is no reason to.)
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -71,9 +72,13 @@ class IndexFiles:
         clock: Clock,
         *,
         enabled: bool = True,
+        roll_ms: int = 0,
+        files_max: int = 0,
     ) -> None:
         self.layout = layout
         self.enabled = enabled  # messageIndexEnable
+        self.files_max = files_max  # maxIndexFileNum; 0: no limit
+        self.roll_ms = roll_ms  # indexFileRollInterval; 0: files are filled
         self.failed = False  # a new file could not be created; keys wait in memory
         self.files = files
         self.kernels = kernels
@@ -146,19 +151,43 @@ class IndexFiles:
         done = 0
         try:
             while done < len(items):
-                done += self._open_for_insert().insert(self.kernels, items, done)
+                file = self._open_for_insert(int(items["store_ms"][done]))
+                done += file.insert(self.kernels, items[: self._span_end(file, items, done)], done)
                 self._current_unsynced = True
         except StoreError:
             self._waiting = items[done:].copy()
             raise
 
-    def _open_for_insert(self) -> OpenIndex:
-        """Return the file to insert into, after rolling if the last one is full."""
-        if self.current is not None and self.current.is_full:
+    def _open_for_insert(self, store_ms: int) -> OpenIndex:
+        """Return the file for an entry of this time, after rolling if the last one is full or too old."""
+        current = self.current
+        if current is not None and (current.is_full or store_ms >= self._end_ms(current)):
             self._seal()
         if self.current is None:
             self.current = self._create()
+            self._delete_oldest()
         return self.current
+
+    def _end_ms(self, file: OpenIndex) -> float:
+        """Return from which store time on entries go to another file; the log's times: a rebuild agrees."""
+        if not self.roll_ms or file.next_item <= FIRST_ITEM:
+            return math.inf
+        return file.header.begin_ms + self.roll_ms
+
+    def _span_end(self, file: OpenIndex, items: Items, first: int) -> int:
+        """Return up to which item the entries from `first` on belong to this file, if there is room."""
+        if not self.roll_ms:
+            return len(items)
+        end_ms = self._end_ms(file)
+        if math.isinf(end_ms):
+            end_ms = int(items["store_ms"][first]) + self.roll_ms
+        return first + int(np.searchsorted(items["store_ms"][first:], end_ms))
+
+    def _delete_oldest(self) -> None:
+        while self.files_max and len(self._all()) > self.files_max:
+            oldest = self.full.pop(0)
+            self.remove(oldest.path)
+            log.info("index file %s: deleted, the newest %d are kept", oldest.name, self.files_max)
 
     def _seal(self) -> None:
         """Close the full file: its bytes go to the operating system now, to the disk at the next flush."""

@@ -23,13 +23,15 @@ def load_index_states(
 
     Files that were begun after the snapshot are removed, and the last one that it names is cut to what
     it had then: all that came later is dispatched again. Files at the front may be gone if the records
-    they lead to are.
+    they lead to are, or where only the newest files are kept.
     """
     on_disk = {name: path for name, path, size in index.list_files() if _fits(index, size)}
     wanted = list(states)
     if on_disk and not wanted:
         return False  # the snapshot was taken while the index was switched off
-    while wanted and wanted[0].name not in on_disk and wanted[0].end_log_offset < log_min:
+    while wanted and wanted[0].name not in on_disk:
+        if wanted[0].end_log_offset >= log_min and not index.files_max:
+            break
         wanted.pop(0)
     if any(state.name not in on_disk for state in wanted):
         return False

@@ -132,9 +132,9 @@ class Appender:
         Neighbours in one segment are written by one copy; a killed process leaves the first few, whole.
         """
         started = time.perf_counter_ns()
-        refusal = self._unavailable()
+        refusal = self._unavailable() or self._busy_refusal()
         if refusal is not None:
-            return [self._refused(refusal) for _ in requests]
+            return [self._refused(self._refusal(request) or refusal) for request in requests]
         results: list[AppendResult] = []
         with self._append_lock:
             store_ms = self._hold()
@@ -263,10 +263,10 @@ class Appender:
         """Append the messages of all sends of a run.
 
         False if one of them needs more than a look, or a new segment: nothing was done then, and
-        `append_many` does it.
+        `append_many` does it, or refuses it.
         """
         hosts = self._hosts.get(born_host)
-        if hosts is None or self._unavailable() is not None:
+        if hosts is None or self._unavailable() or self._busy_refusal():
             return False
         started = time.perf_counter_ns()
         with self._append_lock:
@@ -428,6 +428,7 @@ class Appender:
 
     def _refused(self, refusal: AppendResult) -> AppendResult:
         self._counters.refused_messages += 1
+        self._counters.busy_messages += refusal.status is AppendStatus.OS_PAGE_CACHE_BUSY
         return refusal
 
     def _remember(self, prepared: Prepared, route: Route) -> None:

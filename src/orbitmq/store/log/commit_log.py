@@ -44,7 +44,7 @@ class CommitLog:
         self.segments = segments
         self.pool = (
             TransientPool(config.transient_pool_size, config.segment_bytes)
-            if config.transient_pool
+            if config.uses_pool
             else None
         )
         self.allocator = SegmentAllocator(
@@ -81,6 +81,7 @@ class CommitLog:
     def resume(self, end_offset: int, last_store_ms: int = 0) -> None:
         """Cut the log at `end_offset`, where recovery found its end, and go on writing there."""
         self.segments.truncate(end_offset)
+        self._advise()
         last = self.segments.last
         if self.pool is not None and last is not None and not last.is_full:
             last.buffer = self.pool.borrow()
@@ -90,6 +91,11 @@ class CommitLog:
         """Follow these settings from the next append, and the next segment, on."""
         self._config = config
         self.appender.use(config)
+        self._advise()
+
+    def _advise(self) -> None:
+        for segment in self.segments:
+            segment.read_ahead(self._config.read_ahead)
 
     def prepare(self) -> None:
         """Have the segment that the next record needs preallocated, if the log has none to go on in."""
@@ -166,6 +172,5 @@ class CommitLog:
         segment = MappedFile.create(self.segments.disk, path, base_offset, config.segment_bytes)
         if config.warm_segments:
             segment.warm(sync_every_pages=config.warm_flush_pages if config.sync_flush else 0)
-        if not config.read_ahead:
-            segment.advise_random()
+        segment.read_ahead(config.read_ahead)
         return segment

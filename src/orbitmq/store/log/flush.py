@@ -7,11 +7,17 @@ transient pool       | when they are in a private buffer   | committed every 200
 
 After a failed sync nothing is synced again: the kernel may have dropped the pages that it could not
 write, so a second sync can succeed over lost bytes. The flags refuse appends from then on.
+
+A close tries a stubborn disk ten times (`finish`). What was not written is written again from memory, and
+that is as good as the first time. A sync is repeated too, for what it may still save, but proves nothing
+any more: the failure stands, the store is not stopped cleanly, and the next start recovers.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 from orbitmq.clock import Clock
 from orbitmq.errors import StoreError, StoreFailedError
@@ -19,8 +25,14 @@ from orbitmq.message import AppendStatus
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.listeners import tell
 from orbitmq.store.log.commit_log import CommitLog
+from orbitmq.store.log.transient_pool import TransientPool
 from orbitmq.store.service import PageSchedule
 from orbitmq.store.statistics import Counters
+
+_log = logging.getLogger(__name__)
+
+CLOSE_TRIES: Final = 10  # RocketMQ's
+CLOSE_PAUSE_MS: Final = 100
 
 
 class LogFlusher:
@@ -72,29 +84,72 @@ class LogFlusher:
 
     def commit(self, least_pages: int = 0) -> bool:
         """Hand transient buffers to their files; tell whether anything moved."""
-        pool = self._log.pool
-        if pool is None:
+        if self._log.pool is None:
             return False
-        moved = False
         with self._commit_lock:
             self._require_sound()
-            for segment in self._log.segments:
-                if segment.buffer is None:
-                    continue
-                before = segment.committed
-                started = time.perf_counter_ns()
-                try:
-                    moved |= segment.commit(least_pages) > before
-                except StoreError as error:
-                    self._fail(error)
-                    raise
-                self._counters.commit_time.add(time.perf_counter_ns() - started)
-                buffer = segment.detach_buffer()
-                if buffer is not None:
-                    pool.give_back(buffer)
+            try:
+                moved = self._commit_segments(self._log.pool, least_pages)
+            except StoreError as error:
+                self._fail(error)
+                raise
         if moved and self.on_committed is not None:
             self.on_committed()
         return moved
+
+    def _commit_segments(self, pool: TransientPool, least_pages: int) -> bool:
+        moved = False
+        for segment in self._log.segments:
+            if segment.buffer is None:
+                continue
+            before = segment.committed
+            started = time.perf_counter_ns()
+            moved |= segment.commit(least_pages) > before
+            self._counters.commit_time.add(time.perf_counter_ns() - started)
+            buffer = segment.detach_buffer()
+            if buffer is not None:
+                pool.give_back(buffer)
+        return moved
+
+    # The end
+
+    def finish(self) -> None:
+        """Bring everything to the disk before a close. StoreError: not all of it is surely there."""
+        pool = self._log.pool
+        if pool is not None:
+            with self._commit_lock:
+                self._insist("write", lambda: self._commit_segments(pool, 0), CLOSE_TRIES)
+        if self.failure is None:
+            try:
+                self.flush(0)
+            except StoreError as error:
+                _log.warning("flush at close, try 1: %s", error)
+                self._clock.sleep(CLOSE_PAUSE_MS)
+                self._insist("sync", self._sync_unsure, CLOSE_TRIES - 1)
+        else:
+            self._insist("sync", self._sync_unsure, CLOSE_TRIES)
+        if self.failure is not None:
+            raise self.failure
+
+    def _insist(self, what: str, step: Callable[[], object], tries: int) -> None:
+        """Do it until it succeeds, so many times at most; then the log has failed."""
+        for left in reversed(range(tries)):
+            try:
+                step()
+            except StoreError as error:
+                _log.warning("%s at close, try %d: %s", what, CLOSE_TRIES - left, error)
+                if not left:
+                    self._fail(error)
+                    return
+                self._clock.sleep(CLOSE_PAUSE_MS)
+            else:
+                return
+
+    def _sync_unsure(self) -> None:
+        """Sync what is not surely on disk; it does not count as flushed, see above."""
+        for segment in self._log.segments:
+            if segment.flushed < segment.readable:
+                segment.sync(segment.flushed, segment.readable - segment.flushed)
 
     def _require_sound(self) -> None:
         if self.failure is not None:

@@ -51,6 +51,7 @@ class MappedFile:
         self._fd = -1  # open while there is something to write or to sync
         self._mapping: mmap.mmap | None = None
         self._writable = self._warmed = False
+        self._read_ahead = True
         self._array: Bytes | None = None
         self._lock = threading.Lock()  # guards opening, closing and the reference count
         self._references = 1
@@ -155,6 +156,8 @@ class MappedFile:
                 self._disk.close(self.path, fd)
         self._writable = writable
         self._array = None
+        if not self._read_ahead and self._mapping is not None:
+            self._mapping.madvise(mmap.MADV_RANDOM)
 
     def _open_file(self, *, writable: bool) -> int:
         fd = self._disk.open(self.path, writable=writable)
@@ -297,10 +300,12 @@ class MappedFile:
             _log.warning("segment %s: not locked in memory: %s", self.path.name, problem)
         mapping.madvise(mmap.MADV_WILLNEED)
 
-    def advise_random(self) -> None:
-        """Tell the operating system not to read ahead (dataReadAheadEnable=false)."""
-        if self._mapping is not None:
-            self._mapping.madvise(mmap.MADV_RANDOM)
+    def read_ahead(self, enabled: bool) -> None:
+        """Tell the operating system whether to read ahead, now and whenever this is mapped again."""
+        with self._lock:
+            changed, self._read_ahead = self._read_ahead != enabled, enabled
+            if changed and self._mapping is not None:
+                self._mapping.madvise(mmap.MADV_NORMAL if enabled else mmap.MADV_RANDOM)
 
     def resident_pages(self) -> int:
         """Count the segment's pages that are in memory now."""

@@ -101,7 +101,8 @@ class SegmentList:
         for segment in reversed(self._segments):
             if segment.flushed > 0:
                 return segment.base_offset + segment.flushed
-        return self.min_offset
+        first = self.first  # not min_offset: a closed one counts as gone there
+        return first.base_offset if first is not None else 0
 
     # Growing
 

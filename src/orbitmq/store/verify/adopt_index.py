@@ -202,7 +202,8 @@ class IndexVerifier:
 
     def _end_of_file(self, file: OpenIndex) -> None:
         """Everything that the file holds was compared."""
-        if file.is_full:
+        rolled = self._index.roll_ms and self._rest  # its span was over before it was full
+        if file.is_full or rolled:
             self._complete(file)
             self._next_file()
         else:
@@ -211,6 +212,7 @@ class IndexVerifier:
 
     def _complete(self, file: OpenIndex) -> None:
         self._settle(file)
+        file.write()
         self._full.append(FullIndex(file.name, file.path, file.header))
 
     def _settle(self, file: OpenIndex) -> None:

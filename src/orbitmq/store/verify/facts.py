@@ -66,6 +66,13 @@ class StoreFacts:
     def light_queues(self) -> bool:
         return self.config.enable_multi_dispatch
 
+    @property
+    def index_kept_from(self) -> int:
+        """From which record on the index has to have its keys: where only the newest files are kept."""
+        if not self.config.index_files_max or not self.index_files:
+            return 0
+        return self.index_files[0].header.begin_log_offset
+
     def judged_end(self, log_end: int) -> int:
         """Return up to which log offset units need a record: behind it a writer goes on."""
         return log_end if self.live else NO_END

@@ -56,12 +56,14 @@ class IndexTally:
 class IndexComparison:
     """Compares stretches of the log with the entries of all files, by number. Not thread-safe.
 
-    Entries of records from `lag_from` on may be missing.
+    Entries of records from `lag_from` on, and of those before `kept_from`, may be missing.
     """
 
-    def __init__(self, files: Mapping[int, IndexEntries], *, lag_from: int) -> None:
+    def __init__(
+        self, files: Mapping[int, IndexEntries], *, lag_from: int, kept_from: int = 0
+    ) -> None:
         self._files = files
-        self._lag_from = lag_from
+        self._lag_from, self._kept_from = lag_from, kept_from
 
     def compare(self, items: npt.NDArray[np.void], start: int, end: int, tally: IndexTally) -> None:
         """Expect these items and no others from log offset `start` to `end`, all in one segment."""
@@ -90,7 +92,7 @@ class IndexComparison:
         offsets = (missing >> _HASH_BITS) + start
         late = offsets >= self._lag_from
         tally.lagging += int(late.sum())
-        offsets = offsets[~late]
+        offsets = offsets[~late & (offsets >= self._kept_from)]
         if len(offsets):
             tally.add_missing(len(offsets), int(offsets[0]))
 

@@ -58,7 +58,9 @@ class LogPart:
         self._index: IndexComparison | None = None
         if facts.index_files:
             index = facts.open_index(start, end)
-            self._index = IndexComparison(index, lag_from=facts.index_from)
+            self._index = IndexComparison(
+                index, lag_from=facts.index_from, kept_from=facts.index_kept_from
+            )
 
     def add(self, chunk: Chunk, tally: PartTally) -> Iterator[QueueRow]:
         """Compare the next records; yield rows of queues that are ready."""
