@@ -167,7 +167,7 @@ NAMESRV_KEYS: Final = frozenset(
 )
 """Keys of a name server."""
 
-OWN_KEYS: Final = frozenset({"dispatch"})
+OWN_KEYS: Final = frozenset({"dispatch", "memoryTopicBytesMax", "memoryTopicEnable"})
 """What RocketMQ does not know."""
 
 KNOWN_KEYS: Final = STORE_KEYS | OTHER_KEYS | NAMESRV_KEYS | OWN_KEYS

@@ -59,7 +59,8 @@ def test_every_key_of_rocketmq_is_live_or_fixed_or_without_effect(world: AdminWo
 
     assert theirs <= BROKER_KEYS
     assert theirs >= LIVE_KEYS
-    assert FIXED_KEYS - theirs == {"dispatch", "readOnlyCommitLogStorePaths"}
+    ours = {"dispatch", "memoryTopicBytesMax", "memoryTopicEnable", "readOnlyCommitLogStorePaths"}
+    assert FIXED_KEYS - theirs == ours
     assert not LIVE_KEYS & FIXED_KEYS
     assert settings(world).keys() | {"slaveReadEnable"} >= LIVE_KEYS | FIXED_KEYS
 
@@ -118,6 +119,8 @@ def test_setting_of_a_name_server_is_no_setting_of_a_broker(world: AdminWorld, k
         ("mappedFileSizeCommitLog=4096", "have this size"),
         ("maxIndexNum=77", "have this size"),
         ("reviveQueueNum=3", "made at its start"),
+        ("memoryTopicEnable=true", "get their room at the start"),
+        ("memoryTopicBytesMax=1000000", "get their room at the start"),
         ("flushDiskType=SYNC_FLUSH", "the store is opened with it"),
         ("messageDelayLevel=1s", "the store is opened with it"),
     ],
