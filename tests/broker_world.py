@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from orbitmq.broker.broker import open_store_of
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.delivery.long_poll import LongPoll
@@ -28,7 +29,6 @@ from orbitmq.broker.tables.queue_locks import QueueLocks
 from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.message import AppendRequest, AppendResult, Host
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.store import MessageStore
 from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.units import KiB
 from orbitmq.wire.codes import VERSION
@@ -112,9 +112,7 @@ class BrokerWorld:
         given = {"name": "broker-a", "host": "127.0.0.1", "port": 10911} | config
         self.config = BrokerConfig(store=store_config, **given)
         topics = TopicTable(self.config, self.clock)
-        self.store = MessageStore.open(
-            store_config, clock=self.clock, topic_types=topics.queue_type, background=False
-        )
+        self.store = open_store_of(self.config, topics, self.clock, background=False)
         self.context = self._context(topics)
         self.handler = BrokerHandler(self.router, None, self.context.on_close)
         self._port = 50_000

@@ -176,6 +176,8 @@ OWN_KEYS: Final = LOG_KEYS | {
     "dispatch",
     "indexFileRollInterval",
     "maxIndexFileNum",
+    "memoryTopicBytesMax",
+    "memoryTopicEnable",
     "waitForReaders",
 }
 """What RocketMQ does not know."""

@@ -45,7 +45,14 @@ def kept(world: AdminWorld) -> dict[str, str]:
     return {key: value for _, key, value in parse_properties(text)}
 
 
-OWN_FIXED = {"dispatch", "indexFileRollInterval", "maxIndexFileNum", "waitForReaders"}
+OWN_FIXED = {
+    "dispatch",
+    "indexFileRollInterval",
+    "maxIndexFileNum",
+    "memoryTopicBytesMax",
+    "memoryTopicEnable",
+    "waitForReaders",
+}
 
 
 def rocketmq_settings() -> dict[str, str]:
@@ -122,6 +129,8 @@ def test_setting_of_a_name_server_is_no_setting_of_a_broker(world: AdminWorld, k
         ("mappedFileSizeCommitLog=4096", "have this size"),
         ("maxIndexNum=77", "have this size"),
         ("reviveQueueNum=3", "made at its start"),
+        ("memoryTopicEnable=true", "get their room at the start"),
+        ("memoryTopicBytesMax=1000000", "get their room at the start"),
         ("flushDiskType=SYNC_FLUSH", "the store is opened with it"),
         ("messageDelayLevel=1s", "the store is opened with it"),
     ],

@@ -76,6 +76,8 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "indexFileRollInterval",
     "maxIndexFileNum",
     "waitForReaders",
+    "memoryTopicBytesMax",
+    "memoryTopicEnable",
 }
 
 
@@ -103,6 +105,7 @@ def test_defaults_that_the_recording_does_not_tell() -> None:
         "false",
         "live",
     )
+    assert (ours["memoryTopicEnable"], ours["memoryTopicBytesMax"]) == ("false", "0")
 
 
 # What can be seen from outside
@@ -176,7 +179,18 @@ async def expiry(broker: Broker, client: LiveClient) -> object:
     return broker.context.consumers.group("G") is not None
 
 
+async def memory_topic(broker: Broker, client: LiveClient) -> object:
+    fields = {"topic": "Mem", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "order": "false"}
+    fields["attributes"] = "+memory.topic=true"
+    answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    runtime = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    return answer.code, json.loads(runtime.body)["table"].get("memoryTopicBytesMax")
+
+
 OUTSIDE = [
+    ("memoryTopicEnable=true", memory_topic, 0, ResponseCode.SUCCESS),
+    ("memoryTopicEnable=true\nmemoryTopicBytesMax=77000", memory_topic, 1, "77000"),
     ("brokerName=b9", topics, "b9", (1, 7)),
     ("brokerClusterName=C9", topics, "C9", (16, 7)),
     ("regionId=R9", send, 1, "R9"),

@@ -31,7 +31,7 @@ def test_list_tells_queues_and_messages(cluster):
     row = next(row for row in lines(cluster.output("topic", "list")) if row[0] == topic)
     value = next(one for one in cluster.json("topic", "list") if one["topic"] == topic)
 
-    assert row[1:5] == ["broker-a", "3", "3", "2"]
+    assert row[1:6] == ["broker-a", "3", "3", "disk", "2"]
     assert value["brokers"] == ["broker-a"]
     assert (value["read_queues"], value["write_queues"], value["messages"]) == (3, 3, 2)
     assert value["last_ms"] > 0

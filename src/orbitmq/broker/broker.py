@@ -40,8 +40,10 @@ from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.net.server import Server
 from orbitmq.net.tasks import PeriodicJobs
+from orbitmq.store.memory.store_with_memory import StoreWithMemory
 from orbitmq.store.store import MessageStore
 from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ class Broker:
             state.add(TOPICS_FILE, topics, at_once=True)
             state.add(GROUPS_FILE, groups, at_once=True)
             state.add(OFFSETS_FILE, offsets)
-            return MessageStore.open(config.store, clock=self._clock, topic_types=topics.queue_type)
+            return open_store_of(config, topics, self._clock)
 
         self._opening = loop.run_in_executor(None, open_store, self._state)
         # Shielded: a start that is given up still has to close what the thread has opened.
@@ -166,6 +168,8 @@ class Broker:
         context.consumers.notify_enabled = self._wants_notice
         topics.on_change.append(lambda topic, config: state.changed())
         groups.on_change.append(lambda group, config: state.changed())
+        if isinstance(context.store, StoreWithMemory):
+            _follow_topics(context.store, topics)
         context.registration.saved = state.when_saved
         if topics.changes:
             state.changed()
@@ -271,6 +275,36 @@ class Broker:
             await asyncio.wait([opening])
             if opening.exception() is None:
                 await asyncio.get_running_loop().run_in_executor(None, opening.result().close)
+
+
+def open_store_of(
+    config: BrokerConfig, topics: TopicTable, clock: Clock, *, background: bool = True
+) -> MessageStore:
+    """Open a broker's store, with topics in memory if they are enabled."""
+    if not config.memory_topics:
+        return MessageStore.open(
+            config.store, clock=clock, topic_types=topics.queue_type, background=background
+        )
+    return StoreWithMemory.open_with_memory(
+        config.store,
+        is_memory=topics.is_memory,
+        bytes_max=config.memory_topic_bytes_max,
+        clock=clock,
+        topic_types=topics.queue_type,
+        background=background,
+    )
+
+
+def _follow_topics(store: StoreWithMemory, topics: TopicTable) -> None:
+    """Have the offsets of each topic in memory reserved before its first message."""
+
+    def follow(topic: str, config: TopicConfig | None) -> None:
+        if config is not None and topics.is_memory(topic):
+            store.memory.add_topic(topic, max(config.read_queue_nums, config.write_queue_nums))
+
+    for topic, config in topics.all().items():
+        follow(topic, config)
+    topics.on_change.append(follow)
 
 
 def _address_text(host: str, port: int) -> str:

@@ -79,6 +79,8 @@ class BrokerConfig:
     trace_on: bool = key("traceOn", True, live=True)
     revive_queues: int = key("reviveQueueNum", 8, least=1)
     timer_wheel: bool = key("timerWheelEnable", True)
+    memory_topics: bool = key("memoryTopicEnable", False)
+    memory_topic_bytes_max: int = key("memoryTopicBytesMax", 0, least=0)  # 0: see `default_limit`
 
     # Requests.
     long_polling: bool = key("longPollingEnable", True, live=True)

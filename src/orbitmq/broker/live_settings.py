@@ -54,6 +54,7 @@ _REASONS: Final = {
         "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable msgTraceTopicName "
         "reviveQueueNum timerWheelEnable"
     ),
+    "topics in memory get their room at the start": "memoryTopicEnable memoryTopicBytesMax",
 }
 _REASON_OF: Final = {key: why for why, keys in _REASONS.items() for key in keys.split()}
 _OTHER_REASON: Final = "the store is opened with it"

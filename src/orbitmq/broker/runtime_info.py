@@ -13,6 +13,7 @@ from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.statistics import StoreSample
 from orbitmq.store.clean import disk_ratio
 from orbitmq.store.config import Role
+from orbitmq.store.memory.store_with_memory import StoreWithMemory
 from orbitmq.store.statistics import EDGES_US, StoreStatistics
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from orbitmq.wire.codes import VERSION
@@ -61,6 +62,7 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         **_rates(context),
         **_log(context, figures),
         **_disks(context),
+        **_memory(context),
         **dict(_schedule(context)),
         **_timer(),
         **_pools(),
@@ -166,6 +168,19 @@ def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
         "remainTransientStoreBufferNumbs": str(_NO_POOL if free is None else free),
         "mappedFiles": str(figures.mapped_files),
         "mappedBytes": str(figures.mapped_bytes),
+    }
+
+
+def _memory(context: BrokerContext) -> dict[str, str]:
+    """Tell how full the room of topics in memory is, if there are such."""
+    if not isinstance(context.store, StoreWithMemory):
+        return {}
+    memory = context.store.memory
+    return {
+        "memoryTopicBytesMax": str(memory.bytes_max),
+        "memoryTopicBytes": str(memory.held_bytes),
+        "memoryTopicBytesAllocated": str(memory.allocated_bytes),
+        "memoryTopicMessagesEvicted": str(memory.evicted_messages),
     }
 
 

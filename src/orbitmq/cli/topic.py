@@ -49,6 +49,7 @@ def list_topics(
                     "brokers": info.brokers,
                     "read_queues": info.read_queues,
                     "write_queues": info.write_queues,
+                    "kept_in": info.kept_in,
                     "messages": sum(queue.message_count for queue in stats),
                     "last_ms": max((queue.last_ms for queue in stats), default=0),
                 }
@@ -60,7 +61,7 @@ def list_topics(
         note("no topics yet: `orbitmq topic create Orders`, or just send to one")
         return
     print_table(
-        ["topic", "brokers", "read queues", "write queues", "messages", "last message"],
+        ["topic", "brokers", "read queues", "write queues", "kept in", "messages", "last message"],
         [table_row(row) for row in rows],
     )
 
@@ -81,6 +82,7 @@ def stats(topic: Topic, namesrv: Namesrv = NAMESRV, output: OutputForm = Output.
             {
                 "topic": topic,
                 "ordered": info.ordered,
+                "kept_in": info.kept_in,
                 "groups": groups,
                 "queues": [_queue_value(one) for one in found],
                 "dispatch": dispatch,
@@ -123,7 +125,8 @@ def _print_stats(info: "TopicInfo", found: "list[QueueStats]") -> None:
         title=info.topic,
     )
     count = sum(one.message_count for one in found)
-    typer.echo(f"{plural(count, 'message')} in {plural(len(found), 'queue')}")
+    where = ", in memory only" if info.kept_in == "memory" else ""
+    typer.echo(f"{plural(count, 'message')} in {plural(len(found), 'queue')}{where}")
 
 
 @app.command()
@@ -183,6 +186,9 @@ def create(
     attribute: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="As queue.type=BatchCQ.")
     ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Keep its messages in memory only; a stop loses them.")
+    ] = False,
     cluster: Cluster = None,
     broker: Broker = None,
     dry_run: DryRun = False,
@@ -191,8 +197,12 @@ def create(
 
     Fewer queues without losing sight of messages: first fewer --write-queues, and fewer
     --read-queues when `orbitmq topic check` says that the rest is consumed.
+
+    --memory needs brokers with memoryTopicEnable=true, and cannot be changed later.
     """
     attributes = parse_pairs(attribute, "--attribute")
+    if memory:
+        attributes = {**(attributes or {}), "memory.topic": "true"}
     read, write = read_queues or queues, write_queues or queues
     counts = f"{read} read and {write} write queues"
     with open_admin(namesrv) as admin:

@@ -31,6 +31,8 @@ from orbitmq.message import Host
 OFFSET_ID_TAIL: Final = struct.Struct(">iq")
 UNIQUE_ID_TAIL: Final = struct.Struct(">HIiH")
 assert OFFSET_ID_TAIL.size == UNIQUE_ID_TAIL.size == 12
+MEMORY_LOG_OFFSET: Final = 1 << 62
+"""Log offsets from here on are of topics in memory; no log on disk grows so long."""
 
 _HEX_ID: Final = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})\Z")
 _UINT32: Final = 0xFFFFFFFF

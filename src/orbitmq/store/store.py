@@ -83,7 +83,7 @@ class MessageStore(StoreReads):
         dispatchers: Sequence[Extra] = (),
         background: bool = True,
         disk_ratio: DiskRatio = disk_ratio,
-    ) -> "MessageStore":
+    ) -> Self:
         """Open the store in `config.root`, a new one if there is none, and recover what it holds.
 
         `topic_types` tells BatchCQ topics; by default `config/topics.json` does. `dispatchers` see each

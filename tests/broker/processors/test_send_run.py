@@ -1,5 +1,6 @@
 """Sends that go from frame to record by kernels: the same bytes and answers as those that go one by one."""
 
+import dataclasses
 import itertools
 import os
 import struct
@@ -17,6 +18,8 @@ from drawn_sends import KEY, NEW, batch, frame, sends
 from golden_frames import good_frames
 from message_replay import MessageWorld, send_command
 from orbitmq.broker.router import BrokerHandler
+from orbitmq.format.message_id import MEMORY_LOG_OFFSET
+from orbitmq.format.record import Record
 from orbitmq.message import AppendStatus
 from orbitmq.net.config import NetConfig
 from orbitmq.net.connection import Connection
@@ -616,3 +619,103 @@ def test_recorded_sends_are_treated_alike(name: str) -> None:
     quick = both_ways([*frames, *frames])
     # Node sends no unique keys, C++ blanks and numbers.
     assert (quick.taken > 0) == (name in ("java-json/producer", "go/basic"))
+
+
+# --- topics in memory ---
+
+MEMORY = {"memory.topic": "true"}
+
+
+def memory_producer(root: Path, *, by_kernels: bool, **given: Any) -> Producer:
+    """Return a producer to a broker with topics M and N in memory, to whose queues it has sent."""
+    producer = Producer(root, by_kernels=by_kernels, memory_topics=True, **given)
+    for topic in "MN":
+        producer.world.context.topics.put(TopicConfig(topic_name=topic, attributes=MEMORY))
+    producer.send(
+        [frame(send_command(topic, queue_id=queue)) for topic in "MN" for queue in range(3)]
+    )
+    producer.taken = 0
+    return producer
+
+
+def memory_records(producer: Producer) -> list[Record]:
+    """Return everything in memory, but for where it lies."""
+    return [
+        dataclasses.replace(record, log_offset=0)
+        for topic in "MN"
+        for queue_id in range(3)
+        for record in producer.world.records(topic, queue_id)
+    ]
+
+
+@pytest.mark.feature("F104")
+def test_sends_to_a_topic_in_memory_are_taken_by_kernels_and_never_reach_the_log(
+    tmp_path: Path,
+) -> None:
+    body = batch(b"one", b"two" * 500, b"", properties=b"KEYS\x01a b\x02TAGS\x01T")
+    singles = [
+        frame(
+            send_command(
+                "M",
+                b"x" * n,
+                queue_id=n % 3,
+                properties=f"UNIQ_KEY\x01K{n}\x02TAGS\x01T{n % 5}\x02",
+            )
+        )
+        for n in range(1, 60)
+    ]
+    read = b"".join(
+        [
+            *singles,
+            frame(send_command("M", body, code=320, properties="WAIT\x01true\x02", m="true")),
+        ]
+    )
+    ways = [memory_producer(tmp_path / f"{way}", by_kernels=way) for way in (False, True)]
+
+    told = [FrameDecoder().receive(producer.send([read])) for producer in ways]
+
+    assert ways[1].taken == len(read)
+    assert [producer.world.store.max_log_offset for producer in ways] == [0, 0]
+    assert memory_records(ways[0]) == memory_records(ways[1])
+    answers = [[(one.code, (one.fields or {})["queueOffset"]) for one in each] for each in told]
+    assert answers[0] == answers[1]
+    units = [
+        [unit.tag_hash for unit in producer.world.store.units("M", 0, 0, 99)] for producer in ways
+    ]
+    assert units[0] == units[1]
+    for producer in ways:
+        producer.world.__exit__(None, None, None)
+
+
+@pytest.mark.feature("F104")
+@pytest.mark.parametrize("by_kernels", [False, True])
+def test_sends_of_one_read_go_each_where_its_topic_is_kept(
+    tmp_path: Path, by_kernels: bool
+) -> None:
+    producer = memory_producer(tmp_path, by_kernels=by_kernels)
+    producer.send(FIRST)
+    topics = ["M", "Orders", "N", "M", "Orders"]
+    read = b"".join(frame(send_command(topic, topic.encode())) for topic in topics)
+
+    answers = FrameDecoder().receive(producer.send([read]))
+
+    offsets = [int((one.fields or {})["msgId"][-16:], 16) for one in answers]
+    assert [offset >= MEMORY_LOG_OFFSET for offset in offsets] == [t in "MN" for t in topics]
+    assert [len(producer.world.records(topic)) for topic in ("M", "N", "Orders")] == [3, 2, 3]
+    producer.world.__exit__(None, None, None)
+
+
+@pytest.mark.feature("F104")
+@pytest.mark.parametrize("by_kernels", [False, True])
+def test_with_sync_flush_a_send_to_memory_is_answered_although_no_disk_has_it(
+    tmp_path: Path, by_kernels: bool
+) -> None:
+    producer = memory_producer(
+        tmp_path, by_kernels=by_kernels, store={"flush_mode": FlushMode.SYNC}
+    )
+
+    answers = FrameDecoder().receive(producer.send([frame(send_command("M")) * 3]))
+
+    assert [answer.code for answer in answers] == [0, 0, 0]
+    assert producer.taken == (3 * len(frame(send_command("M"))) if by_kernels else 0)
+    producer.world.__exit__(None, None, None)

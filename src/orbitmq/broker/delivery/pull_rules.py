@@ -5,7 +5,7 @@ broker not readable                                    | 16
 group unknown and not to be made                       | 26
 group may not consume                                  | 16
 topic unknown                                          | 17
-topic not readable                                     | 16
+topic not readable, or in memory where there is none   | 16
 queue that the topic does not have                     | 29
 no subscription in the request, group not online       | 24
 - group may not consume by broadcast, but does         | 16
@@ -85,6 +85,9 @@ class PullRules:
             raise Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
         if not topic.is_readable:
             raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden", 3)
+        problem = self._context.topics.memory_problem(header.topic)
+        if problem is not None:
+            raise _forbidden(problem, 3)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             remark = (
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "

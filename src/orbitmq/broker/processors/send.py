@@ -20,6 +20,7 @@ from orbitmq.broker.sends.fast_way import FastWay
 from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.broker.sends.rules import PreparedSend, SendRules
 from orbitmq.errors import StoreError
+from orbitmq.format.message_id import MEMORY_LOG_OFFSET
 from orbitmq.format.properties import find_property
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
 from orbitmq.net.connection import Connection
@@ -129,7 +130,7 @@ class SendProcessor(Processor):
                     answer = self._command(request, prepared, results)
                     self._context.request_log.refused(connection, request, answer)
                 continue
-            if self._sync and results[0].status is _PUT_OK and _waits(prepared.append.properties):
+            if self._sync and _waits(prepared.append, results[0]):
                 waiting.append((request, prepared, results))
             else:
                 answer = self._command(request, prepared, results)
@@ -193,8 +194,11 @@ class SendProcessor(Processor):
             self._context.statistics.on_put(topic, count, size)
 
 
-def _waits(properties: bytes) -> bool:
-    """Tell whether the producer wants to know that the message is on disk."""
+def _waits(append: AppendRequest, result: AppendResult) -> bool:
+    """Tell whether the message goes to disk, and the producer wants to know that it is there."""
+    properties = append.properties
+    if result.status is not _PUT_OK or result.log_offset >= MEMORY_LOG_OFFSET:
+        return False
     if _WAIT not in properties:
         return True
     return (find_property(properties, Property.WAIT) or "true").lower() == "true"

@@ -6,15 +6,18 @@ from typing import Final
 
 from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.sends.rules import topic_name_problem
+from orbitmq.broker.sends.rules import COMPACTION, topic_name_problem
 from orbitmq.broker.tables.topic_attributes import (
+    CLEANUP_POLICY,
+    MEMORY_TOPIC,
     MESSAGE_TYPE,
     MIXED,
+    QUEUE_TYPE,
     AttributeChangeError,
     changed_attributes,
     parse_changes,
 )
-from orbitmq.message import LMQ_PREFIX, RETRY_PREFIX
+from orbitmq.message import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, QueueType
 from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.lists import TopicList
 from orbitmq.wire.bodies.message_queue import MessageQueue
@@ -89,12 +92,44 @@ class TopicsAdminProcessor(Processor):
             remark = "MIXED message type is not supported."
             raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         current = self._context.topics.get(wanted.topic_name)
+        if current is not None and any(change[1:] == MEMORY_TOPIC for change in changes):
+            remark = (
+                f"{MEMORY_TOPIC} of topic[{wanted.topic_name}] is decided when it is created: "
+                "delete the topic first."
+            )
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
         try:
             known = None if current is None else current.attributes
             wanted.attributes = changed_attributes(known, changes)
         except AttributeChangeError as error:
             raise Refusal(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self._require_memory(wanted, changes)
         return wanted
+
+    def _require_memory(self, wanted: TopicConfig, changes: Mapping[str, str]) -> None:
+        """Refuse a new topic in memory that could not be one."""
+        if changes.get("+" + MEMORY_TOPIC) != "true":
+            return
+        topic, attributes, remark = wanted.topic_name, wanted.attributes, None
+        if not self._config.memory_topics:
+            remark = (
+                f"topic[{topic}] cannot be kept in memory: memoryTopicEnable=false. Set it to true "
+                "in the broker's configuration and start it again."
+            )
+        elif topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            remark = (
+                f"topic[{topic}] cannot be kept in memory: retries and dead letters lie on disk."
+            )
+        elif attributes.get(QUEUE_TYPE) == QueueType.BATCH.value:
+            remark = (
+                f"topic[{topic}]: a topic in memory has no batch queues; leave out {QUEUE_TYPE}."
+            )
+        elif attributes.get(CLEANUP_POLICY) == COMPACTION:
+            remark = (
+                f"topic[{topic}]: a topic in memory is not compacted; leave out {CLEANUP_POLICY}."
+            )
+        if remark is not None:
+            raise Refusal(ResponseCode.INVALID_PARAMETER, remark)
 
     def _change(self, connection: Connection, request: Command, configs: list[TopicConfig]) -> None:
         """Store what is new, and answer when name servers know it: tools ask for the route next."""

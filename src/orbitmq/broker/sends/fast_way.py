@@ -58,6 +58,7 @@ class FastWay:
             or config.topic_filter_type == MULTI_TAG
             or config.attributes.get(CLEANUP_POLICY) == COMPACTION
             or topics.queue_type(topic) is QueueType.BATCH
+            or topics.memory_problem(topic) is not None
         ):
             return
         if len(self._topics) >= _TOPICS_MAX:
@@ -79,7 +80,7 @@ class FastWay:
                 self._context.statistics.on_put(queue.topic, queue.messages, queue.record_bytes)
             connection.encoding = Encoding.JSON
             connection.language, connection.version = run.language, run.version
-            self._answer(connection, run.answers())
+            self._answer(connection, run)
         run.release()
         return taken
 
@@ -119,8 +120,10 @@ class FastWay:
                 return False
         return True
 
-    def _answer(self, connection: Connection, answers: bytes) -> None:
-        if not self._sync:
+    def _answer(self, connection: Connection, run: SendRun) -> None:
+        answers = run.answers()
+        # A run goes to the log or to a topic in memory, which no disk is waited for.
+        if not self._sync or self._context.topics.is_memory(run.queues[0].topic):
             if answers:
                 connection.send_frame(answers)
             return

@@ -7,6 +7,7 @@ step | check                                            | code
    4 | topic of the system                              | 16
    5 | topic unknown and not to be made                 | 17
    6 | topic without write permission                   | 16 (RocketMQ leaves that to its producers)
+   6 | topic in memory where there is none              | 16
    7 | queue that the topic does not have               | 29
    8 | retry topic of a group that may not exist        | 26
    9 | message of a transaction                         | 16
@@ -143,6 +144,9 @@ class SendRules:
                 f"`orbitmq topic create {topic} --perm 6` would"
             )
             raise Refusal(ResponseCode.NO_PERMISSION, remark)
+        problem = topics.memory_problem(topic)
+        if problem is not None:
+            raise Refusal(ResponseCode.NO_PERMISSION, problem)
         return config
 
     def _create_topic(self, header: SendHeader) -> TopicConfig | None:

@@ -23,12 +23,15 @@ class _Attribute(NamedTuple):
 
 MESSAGE_TYPE: Final = "message.type"
 QUEUE_TYPE: Final = "queue.type"
+CLEANUP_POLICY: Final = "cleanup.policy"
+MEMORY_TOPIC: Final = "memory.topic"  # ours; RocketMQ's document proposes it and has no name for it
 MIXED: Final = "MIXED"
 _NUMBER_MAX: Final = (1 << 63) - 1
 
 _ATTRIBUTES: Final[Mapping[str, _Attribute]] = {
     QUEUE_TYPE: _Attribute(False, ("BatchCQ", "SimpleCQ")),
-    "cleanup.policy": _Attribute(False, ("DELETE", "COMPACTION")),
+    CLEANUP_POLICY: _Attribute(False, ("DELETE", "COMPACTION")),
+    MEMORY_TOPIC: _Attribute(False, ("true", "false")),
     MESSAGE_TYPE: _Attribute(
         True, ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MIXED)
     ),

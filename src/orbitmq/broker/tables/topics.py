@@ -12,6 +12,7 @@ import msgspec
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.tables.config_table import ConfigTable
+from orbitmq.broker.tables.topic_attributes import MEMORY_TOPIC
 from orbitmq.clock import Clock
 from orbitmq.message import (
     BENCHMARK_TOPIC,
@@ -78,6 +79,20 @@ class TopicTable(ConfigTable[TopicConfig]):
             return QueueType.SIMPLE
         is_batch = config.attributes.get(QUEUE_TYPE) == QueueType.BATCH.value
         return QueueType.BATCH if is_batch else QueueType.SIMPLE
+
+    def is_memory(self, topic: str) -> bool:
+        """Tell whether a topic's messages are kept in memory only."""
+        config = self._table.get(topic)
+        return config is not None and config.attributes.get(MEMORY_TOPIC) == "true"
+
+    def memory_problem(self, topic: str) -> str | None:
+        """Return why a topic in memory cannot be used, None if it is none or can be."""
+        if self._config.memory_topics or not self.is_memory(topic):
+            return None
+        return (
+            f"topic[{topic}] is kept in memory, and memoryTopicEnable=false: set it in the broker's "
+            "configuration and start it again, or delete the topic"
+        )
 
     def empty_min_offset(self, topic: str) -> int:
         """Return what RocketMQ calls the first offset of a queue that never held a message."""

@@ -46,6 +46,11 @@ class TopicInfo:
     def brokers(self) -> list[str]:
         return [share.broker_name for share in self.shares]
 
+    @property
+    def kept_in(self) -> str:
+        """Where its messages are: "disk", or "memory", which nothing survives a stop in."""
+        return "memory" if self.attributes.get("memory.topic") == "true" else "disk"
+
 
 @dataclass(slots=True)
 class QueueStats:

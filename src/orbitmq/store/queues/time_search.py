@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT
 from orbitmq.message import Boundary
-from orbitmq.store.log.log_reader import LogReader, store_ms_of
+from orbitmq.store.log.log_reader import RecordReader, store_ms_of
 from orbitmq.store.queues.batch_queue import BatchQueues, Units
-from orbitmq.store.queues.consume_queue import ConsumeQueues
+from orbitmq.store.queues.unit_source import UnitSource
 
 
 def offset_by_time(
-    queues: ConsumeQueues, log: LogReader, number: int, time_ms: int, boundary: Boundary
+    queues: UnitSource, log: RecordReader, number: int, time_ms: int, boundary: Boundary
 ) -> int:
     """Return the queue offset that a store time stands for.
 
@@ -33,8 +33,8 @@ def offset_by_time(
 class _Search:
     """One search in one queue, over units [low, high)."""
 
-    _queues: ConsumeQueues
-    _log: LogReader
+    _queues: UnitSource
+    _log: RecordReader
     _number: int
     _low: int
     _high: int

@@ -17,10 +17,10 @@ from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, UNIT_BYTES
 from orbitmq.format.record import decode_record
 from orbitmq.message import GetStatus, Property
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.log.log_reader import LogReader
+from orbitmq.store.log.log_reader import RecordReader
 from orbitmq.store.queues.batch_queue import BatchQueues
-from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
+from orbitmq.store.queues.unit_source import UnitSource
 from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter
 from orbitmq.units import MiB
 
@@ -60,9 +60,9 @@ class QueueReader:
     def __init__(
         self,
         config: StoreConfig,
-        queues: ConsumeQueues,
+        queues: UnitSource,
         batch_queues: BatchQueues,
-        log: LogReader,
+        log: RecordReader,
         *,
         ext: ExtQueues | None = None,
     ) -> None:
@@ -211,7 +211,7 @@ class QueueReader:
         wanted: MessageFilter | None,
     ) -> None:
         """Collect the wanted records of these units into the result, up to the limits."""
-        records, segment_bytes = result.records, self._queues.layout.segment_bytes
+        records, segment_bytes = result.records, self._config.segment_bytes
         tags = {value & _LOW_HALF for value in wanted.hashes} if type(wanted) is TagFilter else None
         in_memory_from = self._log.visible_offset() - self._recent_bytes
         asked = wanted if tags is None else None  # a filter by tags takes every record

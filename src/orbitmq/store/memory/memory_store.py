@@ -1,0 +1,320 @@
+"""MemoryStore: appends and reads of topics in memory, below a limit of bytes.
+
+Above the limit the oldest messages of the topic itself go; of a topic that has none, the oldest of all.
+
+Two locks: appends come one after another (`_append_lock`), and whoever looks at records or units, or
+changes them, holds `_lock` for that moment. The disk is waited for only with the first.
+"""
+
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from orbitmq.clock import Clock
+from orbitmq.errors import FormatError, StoreError
+from orbitmq.files.disk import Disk
+from orbitmq.format.columns import ScanOptions
+from orbitmq.format.cq_unit import UNIT, UNIT_BYTES, UNIT_DTYPE, tag_hash
+from orbitmq.format.kernels import Kernels
+from orbitmq.format.properties import find_property
+from orbitmq.message import (
+    TOPIC_BYTES_MAX,
+    AppendRequest,
+    AppendResult,
+    AppendStatus,
+    Host,
+    Property,
+    QueueType,
+    SysFlag,
+)
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.log.append_encode import ClientBatch, SingleRecord
+from orbitmq.store.log.append_rules import AppendRules, Prepared, illegal, refuse
+from orbitmq.store.memory.chunks import Chunk, TopicRecords
+from orbitmq.store.memory.limit import default_limit
+from orbitmq.store.memory.memory_reads import MemoryReads
+from orbitmq.store.memory.queues import MemoryQueue, NoBatchQueues
+from orbitmq.store.memory.reserve import OffsetReserve
+from orbitmq.store.reads.read import QueueReader
+from orbitmq.units import MiB
+
+if TYPE_CHECKING:
+    from orbitmq.wire.fast import SendRun
+
+_CHUNK_BYTES_MAX: Final = 1 * MiB
+_CHUNKS_LEAST: Final = 64  # the limit is so many chunks at least
+
+
+class MemoryStore(MemoryReads):
+    """Topics in memory. Any thread may call it."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        disk: Disk,
+        kernels: Callable[[], Kernels],
+        state_file: Path,
+        bytes_max: int = 0,
+    ) -> None:
+        self.bytes_max = bytes_max or default_limit()
+        self.appended_messages = self.appended_bytes = 0
+        self.evicted_messages = 0
+        self._kernels = kernels
+        self._now_ms = clock.now_ms
+        self._append_lock, lock = threading.Lock(), threading.Lock()
+        self._held_bytes, self._last_ms, self._closed = 0, 0, False
+        self._reserve = OffsetReserve(state_file, disk, lock)
+        super().__init__(lock, self._reserve.queues, self._reserve.log)
+        self._rules = AppendRules(config, lambda _: QueueType.SIMPLE)
+        self._reserve.load()
+        self.use(config)
+
+    def use(self, config: StoreConfig) -> None:
+        """Follow these settings."""
+        self._config = config
+        self._rules.use(config)
+        # Everything here is in memory, however much that is.
+        near = replace(config, memory_bytes=1 << 62)
+        self._reader = QueueReader(near, self._queues, NoBatchQueues(), self._log)
+
+    def close(self) -> None:
+        """Take nothing more, and write down how far offsets are."""
+        with self._append_lock:
+            self._closed = True
+        self._reserve.close()
+
+    @property
+    def held_bytes(self) -> int:
+        """What counts against the limit: records, units, and what is lost between records."""
+        return self._held_bytes
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What chunks and units really take."""
+        with self._lock:
+            units = sum(queue.units.__alloc__() for queue in self._queues)
+            return self._log.allocated_bytes + units
+
+    # Topics
+
+    def add_topic(self, topic: str, queues: int) -> None:
+        """Have offsets reserved for a topic, so that its first send need not wait for the disk."""
+        with self._lock:
+            for queue_id in range(queues):
+                self._queues.add(topic, queue_id)
+        self._reserve.write_soon()
+
+    def delete_topic(self, topic: str) -> bool:
+        """Forget a topic and its offsets; tell whether it was known."""
+        with self._append_lock:
+            with self._lock:
+                known = self._queues.remove_topic(topic)
+                records = self._topics.pop(topic, None)
+                if records is not None:
+                    self._held_bytes -= records.held_bytes
+                    records.clear()
+            if known:
+                self._reserve.write()
+        return known
+
+    # Appending
+
+    def append(self, request: AppendRequest) -> AppendResult:
+        """Append one message; the result says where it lies or why it was refused."""
+        prepared = self._prepared(request)
+        if isinstance(prepared, AppendResult):
+            return prepared
+        with self._append_lock:
+            queue = self._queue(request.topic, request.queue_id)
+            config, number = self._config, queue.next_offset
+            own = config.store_host
+            try:
+                record = SingleRecord(prepared, own, number, (), property_crc=config.property_crc)
+            except FormatError as error:
+                return refuse(AppendStatus.PROPERTIES_SIZE_EXCEEDED, str(error))
+            refusal = self._refusal([(queue, 1)], record.size)
+            if refusal is not None:
+                return refusal
+            store_ms = self._store_ms()
+            with self._lock:
+                log_offset = self._make_room(request.topic, record.size, 1)
+                try:
+                    encoded = record.encode(log_offset=log_offset, store_ms=store_ms)
+                except (struct.error, OverflowError) as error:
+                    return illegal(f"a number of the message does not fit its field: {error}")
+                chunk, at = self._take(request.topic, record.size, 1)
+                chunk.view[at : at + record.size] = encoded
+                tags = find_property(prepared.properties, Property.TAGS)
+                queue.units += UNIT.pack(log_offset, record.size, tag_hash(tags))
+        return AppendResult(
+            AppendStatus.PUT_OK, log_offset, record.size, number, store_ms, queue.queue_id
+        )
+
+    def append_client_batch(self, request: AppendRequest) -> list[AppendResult]:
+        """Append the messages of a batch body together; one result for each, or one refusal."""
+        prepared = self._prepared(request)
+        if isinstance(prepared, AppendResult):
+            return [prepared]
+        config = self._config
+        try:
+            batch = ClientBatch(
+                prepared, self._kernels(), config.store_host, property_crc=config.property_crc
+            )
+        except (FormatError, OverflowError) as error:
+            return [illegal(f"the batch cannot be taken apart: {error}")]
+        if not batch.sizes:
+            return [illegal("the batch holds no message")]
+        with self._append_lock:
+            queue, size, count = (
+                self._queue(request.topic, request.queue_id),
+                batch.total_bytes,
+                len(batch.sizes),
+            )
+            refusal = self._refusal([(queue, count)], size)
+            if refusal is not None:
+                return [refusal]
+            store_ms = self._store_ms()
+            with self._lock:
+                number = queue.next_offset
+                self._make_room(request.topic, size, count)
+                chunk, at = self._take(request.topic, size, count)
+                encoded = batch.encode(
+                    log_offset=chunk.base + at, queue_offset=number, store_ms=store_ms
+                )
+                chunk.view[at : at + size] = encoded
+                self._add_units([queue], chunk, at, at + size)
+        return _batch_results(batch.sizes, chunk.base + at, number, store_ms, queue.queue_id)
+
+    def append_sends(self, run: "SendRun", born_host: Host) -> bool:
+        """Append the messages of a run of sends to one topic; False: one by one, then."""
+        topic, config = run.queues[0].topic, self._config
+        own = config.store_host
+        if (
+            any(queue.topic != topic for queue in run.queues)
+            or len(topic) > TOPIC_BYTES_MAX
+            or len(born_host.address) != 4
+            or len(own.address) != 4
+            or config.property_crc
+        ):
+            return False
+        with self._append_lock:
+            targets = [(self._queue(topic, queue.queue_id), queue.messages) for queue in run.queues]
+            if self._refusal(targets, run.record_bytes) is not None:
+                return False
+            store_ms, hosts = self._store_ms(), born_host.packed() + own.packed()
+            with self._lock:
+                queues = [queue for queue, _ in targets]
+                numbers = [queue.next_offset for queue in queues]
+                count = sum(messages for _, messages in targets)
+                self._make_room(topic, run.record_bytes, count)
+                chunk, at = self._take(topic, run.record_bytes, count)
+                run.write(chunk.data, at, chunk.base + at, store_ms, hosts, numbers)
+                run.publish()
+                self._add_units(queues, chunk, at, at + run.record_bytes)
+        return True
+
+    def _prepared(self, request: AppendRequest) -> Prepared | AppendResult:
+        """Return the message as it becomes a record, or why a topic in memory does not take it."""
+        prepared = self._rules.prepare(request)
+        if isinstance(prepared, AppendResult):
+            return prepared
+        where = f"topic {request.topic} is kept in memory"
+        if prepared.request.topic != request.topic:
+            return illegal(f"{where}: a delayed message would wait on disk; send it without DELAY")
+        if request.sys_flag & SysFlag.TRANSACTION:
+            return illegal(f"{where}: send without a transaction")
+        if prepared.light_queues:
+            return illegal(f"{where}: it has no light queues; send without INNER_MULTI_DISPATCH")
+        return prepared
+
+    # Below, up to the reads: only with the append lock held
+
+    def _queue(self, topic: str, queue_id: int) -> MemoryQueue:
+        with self._lock:
+            return self._queues.add(topic, queue_id)
+
+    def _store_ms(self) -> int:
+        self._last_ms = max(self._now_ms(), self._last_ms)
+        return self._last_ms
+
+    def _refusal(
+        self, targets: Sequence[tuple[MemoryQueue, int]], size: int
+    ) -> AppendResult | None:
+        """Return why so much cannot be taken; None: it can, and its offsets are reserved."""
+        if self._closed:
+            return refuse(AppendStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
+        count = sum(messages for _, messages in targets)
+        if size + count * UNIT_BYTES > self.bytes_max:
+            limit = f"memoryTopicBytesMax is {self.bytes_max}"
+            return illegal(f"the record takes {size + count * UNIT_BYTES} bytes, {limit}")
+        room = max(size, _CHUNK_BYTES_MAX)
+        if all(self._reserve.covers(queue, messages, room) for queue, messages in targets):
+            return None
+        try:
+            self._reserve.write()
+        except StoreError as error:
+            reason = f"no offsets left for topics in memory, and none could be reserved: {error}"
+            return refuse(AppendStatus.SERVICE_NOT_AVAILABLE, reason)
+        return None
+
+    def _make_room(self, topic: str, size: int, count: int) -> int:
+        """Have older messages go if they must; return the log offset of what is written next."""
+        records = self._topics.get(topic)
+        if records is None:
+            chunk_max = min(_CHUNK_BYTES_MAX, self.bytes_max // _CHUNKS_LEAST)
+            records = self._topics[topic] = TopicRecords(self._log, chunk_max)
+        while (over := self._held_bytes + records.growth(size, count) - self.bytes_max) > 0:
+            self._evict(topic if records.chunks else self._oldest_topic(), over)
+        return records.next_log_offset(size)
+
+    def _take(self, topic: str, size: int, count: int) -> tuple[Chunk, int]:
+        """Return where to write so much; there is room."""
+        records = self._topics[topic]
+        before = records.held_bytes
+        taken = records.take(size, count)
+        self._held_bytes += records.held_bytes - before
+        self.appended_messages += count
+        self.appended_bytes += size
+        return taken
+
+    def _evict(self, topic: str, wanted: int) -> None:
+        records = self._topics[topic]
+        before = records.held_bytes
+        for queue_id, count in records.drop(wanted).items():
+            self._queues.add(topic, queue_id).drop(count)
+            self.evicted_messages += count
+        self._held_bytes -= before - records.held_bytes
+
+    def _oldest_topic(self) -> str:
+        held = (name for name, records in self._topics.items() if records.chunks)
+        return min(held, key=lambda name: self._topics[name].oldest_ms())
+
+    def _add_units(self, queues: Sequence[MemoryQueue], chunk: Chunk, start: int, end: int) -> None:
+        """Give each of these records its unit; they are the newest of their queues."""
+        rows = self._kernels().scan(chunk.data, start, end, chunk.base, ScanOptions()).rows
+        units = np.empty(len(rows), dtype=UNIT_DTYPE)
+        for name in UNIT_DTYPE.names or ():
+            units[name] = rows[name]
+        if len(queues) == 1:
+            queues[0].units += units.tobytes()
+            return
+        for queue in queues:
+            queue.units += units[rows["queue_id"] == queue.queue_id].tobytes()
+
+
+def _batch_results(
+    sizes: list[int], log_offset: int, number: int, store_ms: int, queue_id: int
+) -> list[AppendResult]:
+    results = []
+    for index, size in enumerate(sizes):
+        at = number + index
+        results.append(AppendResult(AppendStatus.PUT_OK, log_offset, size, at, store_ms, queue_id))
+        log_offset += size
+    return results
