@@ -13,6 +13,7 @@ import typer
 from orbitmq import __version__
 from orbitmq.cli.broker import app as broker_app
 from orbitmq.cli.group import app as group_app
+from orbitmq.cli.lab import lab
 from orbitmq.cli.message import app as message_app
 from orbitmq.cli.namesrv import app as namesrv_app
 from orbitmq.cli.spark import app as spark_app
@@ -72,6 +73,9 @@ def demo(
 
     if not run_demo(messages, keep=keep):
         raise typer.Exit(code=1)
+
+
+app.command()(lab)
 
 
 def main() -> None:

@@ -107,9 +107,9 @@ def time_text(ms: int) -> str:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+def progress(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
     """Give a function that takes how much of what is done; it shows a bar on a terminal after a second."""
-    bar = _Bar(what)
+    bar = _Bar(what, in_bytes=in_bytes)
     try:
         yield bar.update if sys.stderr.isatty() else _ignore
     finally:
@@ -123,8 +123,8 @@ def _ignore(done: int, total: int) -> None:
 class _Bar:
     """Shows nothing for work that is done within a second."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, what: str, *, in_bytes: bool) -> None:
+        self._what, self._in_bytes = what, in_bytes
         self._shown_from = time.monotonic() + PROGRESS_AFTER_SECONDS
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -143,17 +143,22 @@ class _Bar:
         from rich.progress import (
             BarColumn,
             DownloadColumn,
+            MofNCompleteColumn,
             Progress,
             TextColumn,
             TimeRemainingColumn,
             TransferSpeedColumn,
         )
 
+        amount = (
+            (DownloadColumn(binary_units=True), TransferSpeedColumn())
+            if self._in_bytes
+            else (MofNCompleteColumn(),)
+        )
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
+            *amount,
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
