@@ -168,7 +168,7 @@ NAMESRV_KEYS: Final = frozenset(
 """Keys of a name server."""
 
 OWN_KEYS: Final = frozenset(
-    {"dispatch", "indexFileRollInterval", "maxIndexFileNum", "waitForReaders"}
+    {"dispatch", "indexFileRollInterval", "maxIndexFileNum", "pullTransfer", "waitForReaders"}
 )
 """What RocketMQ does not know."""
 

@@ -44,7 +44,13 @@ def kept(world: AdminWorld) -> dict[str, str]:
     return {key: value for _, key, value in parse_properties(text)}
 
 
-OWN_FIXED = {"dispatch", "indexFileRollInterval", "maxIndexFileNum", "waitForReaders"}
+OWN_FIXED = {
+    "dispatch",
+    "indexFileRollInterval",
+    "maxIndexFileNum",
+    "pullTransfer",
+    "waitForReaders",
+}
 
 
 def rocketmq_settings() -> dict[str, str]:
