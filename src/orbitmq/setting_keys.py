@@ -178,6 +178,7 @@ OWN_KEYS: Final = LOG_KEYS | {
     "maxIndexFileNum",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "pullTransfer",
     "waitForReaders",
 }
 """What RocketMQ does not know."""

@@ -51,6 +51,7 @@ OWN_FIXED = {
     "maxIndexFileNum",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "pullTransfer",
     "waitForReaders",
 }
 

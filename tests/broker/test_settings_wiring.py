@@ -78,6 +78,7 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "waitForReaders",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "pullTransfer",
 }
 
 
@@ -170,6 +171,11 @@ async def reset(broker: Broker, client: LiveClient) -> object:
     return RequestCode.RESET_CONSUMER_CLIENT_OFFSET in codes
 
 
+async def transfer(broker: Broker, client: LiveClient) -> object:
+    """Return how the records of a pull get into the socket; see also `test_pull_transfer.py`."""
+    return broker.config.transfer.value
+
+
 async def expiry(broker: Broker, client: LiveClient) -> object:
     await client.heartbeat("G", "New")
     await asyncio.sleep(
@@ -216,6 +222,8 @@ OUTSIDE = [
         *(wait_for_pull, None, "at once"),
         marks=pytest.mark.feature("F118"),
     ),
+    ("transferMsgByHeap=false", transfer, None, "slices"),
+    ("pullTransfer=sendfile", transfer, None, "sendfile"),
     ("rejectPullConsumerEnable=true", online, None, False),
     ("notifyConsumerIdsChangedEnable=false", notices, None, False),
     ("useServerSideResetOffset=false", reset, None, True),

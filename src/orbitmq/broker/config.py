@@ -4,6 +4,7 @@ import ipaddress
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +50,15 @@ def _addresses(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
 
 
+class Transfer(Enum):
+    """How the records of a pull get from the log into the socket; the bytes are the same."""
+
+    AUTO = "auto"  # as transferMsgByHeap says: true copies, false sends slices
+    COPY = "copy"  # joined to one frame
+    SLICES = "slices"  # straight from the mapped log
+    SENDFILE = "sendfile"  # by the kernel, from the file
+
+
 @dataclass(slots=True, kw_only=True)
 class BrokerConfig:
     """Everything that a broker is configured with. `apply` changes it while the broker runs."""
@@ -85,6 +95,8 @@ class BrokerConfig:
     # Requests.
     long_polling: bool = key("longPollingEnable", True, live=True)
     short_polling_ms: int = key("shortPollingTimeMills", 1 * SECOND_MS, least=0, live=True)
+    transfer_by_heap: bool = key("transferMsgByHeap", True, live=True)
+    pull_transfer: Transfer = key("pullTransfer", Transfer.AUTO)  # ours
     accept_sends_from_ms: int = key("startAcceptSendRequestTimeStamp", 0, least=0, live=True)
     reject_pull_consumers: bool = key("rejectPullConsumerEnable", False, live=True)
     server_side_reset: bool = key("useServerSideResetOffset", True, live=True)
@@ -175,6 +187,12 @@ class BrokerConfig:
     def store_host(self, port: int) -> Host:
         """Return the address that records carry when clients are served on this port."""
         return Host(ipaddress.ip_address(self.host).packed, port)
+
+    @property
+    def transfer(self) -> Transfer:
+        if self.pull_transfer is not Transfer.AUTO:
+            return self.pull_transfer
+        return Transfer.COPY if self.transfer_by_heap else Transfer.SLICES
 
     @property
     def writable(self) -> bool:

@@ -7,6 +7,7 @@ A peer that does not read what it asked for is not read from until it does.
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from orbitmq.errors import (
 )
 from orbitmq.message import Host
 from orbitmq.net.config import NetConfig
+from orbitmq.net.file_parts import FilePart, Part, send_now, views
 from orbitmq.net.spin import Spin
 from orbitmq.wire.codes import VERSION
 from orbitmq.wire.command import ONEWAY_FLAG, Command, Encoding, Opaques
@@ -98,7 +100,9 @@ class Connection(asyncio.Protocol):
         self._answers: deque[Command] = deque()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
-        self._out: list[bytes] = []
+        self._out: list[Part] = []
+        self._has_views = False  # something in _out is no bytes
+        self._own_socket: socket.socket | None = None  # for sendfile
         self._backlog: list[Command] = []
         self._in_turn = False  # a flush follows anyway
         self._paused = False
@@ -163,6 +167,8 @@ class Connection(asyncio.Protocol):
         self.closed = True
         self._out.clear()
         self._backlog.clear()
+        if self._own_socket is not None:
+            self._own_socket.close()
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
         self._handler.on_close(self, exc)
@@ -258,6 +264,14 @@ class Connection(asyncio.Protocol):
         size = sum(map(len, parts))
         self.send_frame(b"".join((encode_prefix(command, size), *parts)))
 
+    def send_views(self, command: Command, parts: Sequence[Part]) -> None:
+        """Send a command whose body is these parts; they are held, not copied, until they have left."""
+        if self.closed:
+            return
+        self.send_frame(encode_prefix(command, sum(map(len, views(parts)))))
+        self._out += parts
+        self._has_views = True
+
     def oneway(self, command: Command) -> None:
         """Send a request that the peer does not answer."""
         command.flag |= ONEWAY_FLAG
@@ -329,11 +343,33 @@ class Connection(asyncio.Protocol):
             return
         frames, self._out = self._out, []
         self.active_at = self._loop.time()
-        self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if self._has_views:
+            self._write_views(frames)
+        else:
+            plain = cast(list[bytes], frames)
+            self._transport.write(plain[0] if len(plain) == 1 else b"".join(plain))
         if self._paused:
             held = self._transport.get_write_buffer_size()
             if held > self._config.write_buffer_bytes_max:
                 self._give_up(RemoteProtocolError(f"{held} bytes wait that it does not read"))
+
+    def _write_views(self, parts: Sequence[Part]) -> None:
+        """Write without copying; parts of files by sendfile, if nothing waits to be sent before them."""
+        self._has_views = False
+        by_file = any(isinstance(part, FilePart) for part in parts)
+        if by_file and not self._transport.get_write_buffer_size():
+            rest = send_now(self._socket(), parts)
+        else:
+            rest = views(parts)
+        if rest:
+            self._transport.writelines(rest)
+
+    def _socket(self) -> socket.socket:
+        """Return the socket under a descriptor of our own: the transport's is not for others to use."""
+        if self._own_socket is None:
+            fd = self._transport.get_extra_info("socket").fileno()
+            self._own_socket = socket.socket(fileno=os.dup(fd))
+        return self._own_socket
 
     # --- the end ---
 

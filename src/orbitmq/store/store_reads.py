@@ -1,6 +1,8 @@
 """The reading side of an open store: messages by queue offset, log offset, id, key and time."""
 
 import time
+from pathlib import Path
+from typing import NamedTuple
 
 from orbitmq.errors import FormatError, StoreClosedError
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, CqUnit, decode_units
@@ -19,6 +21,14 @@ from orbitmq.store.reads.record_finder import RecordFinder, record_shaped
 from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter
 
 NO_TIME = -1
+
+
+class LogSpan(NamedTuple):
+    """Records that lie side by side: where in which file, and their bytes."""
+
+    path: Path
+    position: int
+    view: memoryview
 
 
 class StoreReads:
@@ -165,6 +175,25 @@ class StoreReads:
         """Tell whether `get` takes this place of the log to be in the page cache."""
         self._require_open()
         return self._reader.is_in_memory(log_offset)
+
+    def spans(self, result: GetResult) -> list[LogSpan]:
+        """Return where the records of a read lie in files; neighbours in the log are one span."""
+        spans: list[LogSpan] = []
+        end = -1
+        for log_offset, record in zip(result.log_offsets, result.records, strict=True):
+            segment = self._log.segments.find(log_offset)
+            position = 0 if segment is None else log_offset - segment.base_offset
+            last = spans[-1] if spans else None
+            if last is not None and end == log_offset and position and segment is not None:
+                joined = segment.slice(last.position, len(last.view) + len(record))
+                if joined is not None:
+                    spans[-1], end = last._replace(view=joined), log_offset + len(record)
+                    continue
+            # A segment that is gone by now has no file; its view is as good as ever.
+            path = segment.path if segment is not None else Path()
+            spans.append(LogSpan(path, position, record))
+            end = log_offset + len(record)
+        return spans
 
     # Queues
 

@@ -13,6 +13,7 @@ import dataclasses
 from functools import lru_cache
 from typing import Final
 
+from orbitmq.broker.config import Transfer
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.delivery.long_poll import Parked
 from orbitmq.broker.delivery.pull_rules import PullCheck, PullRules
@@ -20,6 +21,7 @@ from orbitmq.broker.processors.processor import CATCH_UP_BYTES, Processor, answe
 from orbitmq.broker.refusal import Refusal
 from orbitmq.message import GetStatus
 from orbitmq.net.connection import Connection
+from orbitmq.net.file_parts import FilePart
 from orbitmq.store.reads.read import GetResult
 from orbitmq.store.reads.tag_filter import TagFilter
 from orbitmq.units import HOUR_MS
@@ -204,8 +206,13 @@ class PullProcessor(Processor):
         self._context.statistics.on_get(
             header.topic, header.consumer_group, result.message_count, result.total_bytes
         )
-        packed = result.packed
-        connection.send_parts(answer, result.records if packed is None else (packed,))
+        packed, way = result.packed, self._config.transfer
+        if way is Transfer.COPY:
+            connection.send_parts(answer, result.records if packed is None else (packed,))
+        elif way is Transfer.SLICES:
+            connection.send_views(answer, [span.view for span in self._store.spans(result)])
+        else:
+            connection.send_views(answer, [FilePart(*span) for span in self._store.spans(result)])
 
     def _remember(self, header: PullHeader, offset: int) -> None:
         self._context.offsets.remember_pull(
