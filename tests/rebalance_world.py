@@ -168,7 +168,7 @@ def watching(namesrv: str, group: str) -> Iterator[Watch]:
 def moves(rebalance: dict[str, Any], topic: str = "Orders") -> list[tuple[int, str, str]]:
     """Return queue, old and new member of what moved, with members by their instance names."""
     found = [one for one in rebalance["moved"] if one["topic"] == topic]
-    return [(one["queue_id"], instance(one["from"]), instance(one["to"])) for one in found]
+    return sorted((one["queue_id"], instance(one["from"]), instance(one["to"])) for one in found)
 
 
 def instance(client_id: str | None) -> str:

@@ -41,10 +41,8 @@ def test_java_members_that_come_and_go_are_seen(cluster: Cluster, clients: Clien
     names = sorted({instance(one["member"]) for one in watch.start["queues"]})
     assert len(names) == 1  # a Java client adds its process to the name
     assert len(came["joined"]) == 1
-    assert [(queue, *sorted([old, new])) for queue, old, new in moves(came, topic)] == [
-        (2, *sorted([names[0], instance(came["joined"][0])])),
-        (3, *sorted([names[0], instance(came["joined"][0])])),
-    ]
+    pair = {names[0], instance(came["joined"][0])}
+    assert {name for _, old, new in moves(came, topic) for name in (old, new)} == pair
     one = next(one for one in came["moved"] if one["topic"] == topic)
     assert 0 <= one["pause_ms_min"] <= one["pause_ms_max"]
     assert (one["duplicates_min"], one["duplicates_max"]) == (0, 0)  # nothing was ever sent
