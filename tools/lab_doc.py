@@ -56,7 +56,9 @@ def put(text: str, name: str, content: str) -> str:
 def section(result: dict[str, Any]) -> str:
     """Return the table of an experiment in Markdown, and its sentence."""
     heads = [(one["name"], one["unit"]) for one in result["rows"][0]["figures"]]
-    lines = ["| | " + " | ".join(f"{name}, {unit}" for name, unit in heads) + " |"]
+    lines = [
+        "| | " + " | ".join(f"{name}, {unit}" if unit else name for name, unit in heads) + " |"
+    ]
     lines.append("|---|" + "---:|" * len(heads))
     for row in result["rows"]:
         cells = [

@@ -106,7 +106,7 @@ def test_a_message_in_another_partition_is_wrong(monkeypatch, tmp_path):
     found = wrong("one-log", tmp_path)
 
     assert [what.partition(", w")[0] for what in found] == [
-        "a log per partition, 64 partitions"
+        "a log per partition, 16 partitions"
     ] * 2
 
 
@@ -140,7 +140,7 @@ def test_an_experiment_without_checks_is_not_ok():
     from orbitmq.lab.catalogue import EXPERIMENTS
     from orbitmq.lab.experiment import Chart, Findings, Result, Size, Verdict
 
-    findings = Findings({}, [], Verdict(None, ""), Chart("rate"))
+    findings = Findings({}, [], Verdict(None, ""), Chart(("rate",)))
 
     assert not Result(EXPERIMENTS["mmap"], Size.SMALL, 0.0, findings, []).all_ok
 

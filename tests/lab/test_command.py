@@ -11,7 +11,9 @@ from command import invoke, json_lines, run
 from orbitmq.cli import output
 from orbitmq.errors import NoSpaceError
 from orbitmq.lab.catalogue import EXPERIMENTS
+from orbitmq.lab.experiment import Chart, Findings, Result, Row, Size, Verdict
 from orbitmq.lab.experiments import file_copy, one_log, storage
+from orbitmq.lab.plot import plot
 
 
 def test_help_tells_of_every_experiment():
@@ -50,10 +52,10 @@ def test_every_experiment_names_its_rows_of_the_inventory():
     ],
 )
 def test_wrong_use_is_told(arguments, words):
-    result = run("lab", *arguments)
+    result = invoke("lab", *arguments)
 
-    assert result.returncode == 2
-    assert words in _words(result.stderr)
+    assert result.exit_code == 2
+    assert words in _words(result.output)
 
 
 def _words(text):
@@ -80,19 +82,34 @@ def test_several_experiments_are_one_line_each(tmp_path):
     assert [line["name"] for line in json_lines(result.stdout)] == ["buffers", "file-copy"]
 
 
-@pytest.mark.parametrize("name", ["file-copy", "one-log"])
-def test_a_picture_is_written(name, tmp_path):
+def test_a_picture_is_written(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra `lab` is not installed")
     pictures = tmp_path / "new" / "pictures"
 
-    result = invoke("lab", name, "--size", "small", "--plot", pictures, "--dir", tmp_path)
+    result = invoke("lab", "file-copy", "--size", "small", "--plot", pictures, "--dir", tmp_path)
 
     assert result.exit_code == 0, result.output
-    picture = (pictures / f"{name}.svg").read_text(encoding="utf-8")
+    picture = (pictures / "file-copy.svg").read_text(encoding="utf-8")
     assert picture.startswith("<?xml")
-    assert f"{name}: " in picture
-    assert ("sendfile" if name == "file-copy" else "a log per partition") in picture
+    assert "file-copy: a file copied by a loop" in picture
+    assert all(way in picture for way in file_copy.WAYS)
     assert len(picture) < 60_000
+
+
+def test_a_picture_may_have_lines_and_the_same_figures_make_the_same_file(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `lab` is not installed")
+    made = [(one_log.ONE, 1, 900.0), (one_log.ONE, 64, 900.0), (one_log.MANY, 64, 10.0)]
+    rows = [Row(name, {"partitions": x, "written, synced": y}) for name, x, y in made]
+    rows.append(Row(one_log.MANY, {"partitions": 8_192, "written, synced": None}, "left out"))
+    chart = Chart(("written, synced",), x="partitions", logarithmic=True)
+    findings = Findings(one_log.UNITS, rows, Verdict(True, ""), chart)
+    result = Result(EXPERIMENTS["one-log"], Size.SMALL, 1.0, findings, [])
+
+    first = plot(result, tmp_path).read_text(encoding="utf-8")
+
+    assert all(words in first for words in (one_log.ONE, one_log.MANY, "partitions"))
+    assert "8 192" not in first
+    assert plot(result, tmp_path).read_text(encoding="utf-8") == first
 
 
 def _not_installed(monkeypatch, module, missing):
@@ -106,9 +123,7 @@ def _not_installed(monkeypatch, module, missing):
 
 
 def test_without_matplotlib_nothing_runs_and_the_next_step_is_told(monkeypatch, tmp_path):
-    from orbitmq.lab import plot
-
-    _not_installed(monkeypatch, plot, "matplotlib")
+    _not_installed(monkeypatch, sys.modules[plot.__module__], "matplotlib")
 
     result = invoke("lab", "file-copy", "--size", "small", "--plot", tmp_path / "pictures")
 

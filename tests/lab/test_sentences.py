@@ -31,10 +31,9 @@ def cold_reads(in_order, at_random):
         page_cache.IN_ORDER,
         page_cache.MERGED,
         page_cache.RANDOM,
-        page_cache.NOT_AHEAD,
         page_cache.WARM,
     )
-    return rates(names, (in_order, 1, at_random, 777, 9_000))
+    return rates(names, (in_order, 1, at_random, 9_000))
 
 
 @pytest.mark.feature("F57")

@@ -51,9 +51,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Which figure is drawn: as bars, one for each row, or over `x` as a line for each name of rows."""
+    """Which figures, of one unit, are drawn: bars beside each other for each row.
 
-    figure: str
+    With `x` the first of them is drawn over that one, as a line for each name of rows.
+    """
+
+    figures: tuple[str, ...]
     x: str | None = None
     logarithmic: bool = False
 

@@ -30,18 +30,20 @@ def plot(result: Result, directory: Path) -> Path:
 
     chart, findings = result.findings.chart, result.findings
     with mpl.rc_context(_STYLE):
-        rows = [row for row in findings.rows if row.figures.get(chart.figure) is not None]
-        inches = _LINES_INCHES if chart.x else (6.4, 0.9 + 0.34 * len(rows))
+        drawn = chart.figures[0]
+        rows = [row for row in findings.rows if row.figures.get(drawn) is not None]
+        inches = _LINES_INCHES if chart.x else (6.4, 1.0 + 0.3 * len(rows) * len(chart.figures))
         figure = Figure(figsize=inches, layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()
         if chart.x:
-            _draw_lines(axes, rows, chart.x, chart.figure)
+            _draw_lines(axes, rows, chart.x, drawn)
         else:
-            _draw_bars(axes, rows, chart.figure)
+            _draw_bars(axes, rows, chart.figures)
         if chart.logarithmic:
             (axes.set_yscale if chart.x else axes.set_xscale)("log")
-        label = f"{chart.figure} ({findings.units[chart.figure]})"
+        unit = findings.units[drawn]
+        label = f"{drawn} ({unit})" if len(chart.figures) == 1 else unit
         (axes.set_ylabel if chart.x else axes.set_xlabel)(label)
         axes.set_title(
             f"{result.experiment.name}: {result.experiment.about}", loc="left", fontsize=9
@@ -51,12 +53,19 @@ def plot(result: Result, directory: Path) -> Path:
     return path
 
 
-def _draw_bars(axes: Any, rows: Sequence[Row], name: str) -> None:
-    values = [row.figures[name] for row in rows]
-    bars = axes.barh([row.name for row in rows], values, color="#3b6ea5")
-    axes.bar_label(bars, [figure_text(value) for value in values], padding=3)
+def _draw_bars(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
+    """Draw a group of bars for each row, a bar for each figure."""
+    height = 0.8 / len(names)
+    for number, name in enumerate(names):
+        values = [row.figures[name] or 0.0 for row in rows]
+        places = [at + (number - (len(names) - 1) / 2) * height for at in range(len(rows))]
+        bars = axes.barh(places, values, height, label=name)
+        axes.bar_label(bars, [figure_text(value) for value in values], padding=3)
+    axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.margins(x=0.15)
     axes.invert_yaxis()
+    if len(names) > 1:
+        axes.legend(frameon=False, loc="best")
 
 
 def _draw_lines(axes: Any, rows: Sequence[Row], x: str, y: str) -> None:

@@ -106,7 +106,7 @@ def run(lab: Lab) -> Findings:
         )
         for name, meter in best.items()
     ]
-    return Findings(UNITS, rows, judge(rows), Chart("rate"))
+    return Findings(UNITS, rows, judge(rows), Chart(("time", "CPU")))
 
 
 def _copy(way: Way, source: Path, target: Path, wanted: str) -> tuple[Meter, bool]:

@@ -45,7 +45,7 @@ def run(lab: Lab) -> Findings:
     """Append one message in a call, by one thread and by several that share syncs."""
     lab.steps(len(MODES) * len(THREADS))
     rows = [_row(lab, mode, threads) for mode in MODES for threads in THREADS]
-    return Findings(UNITS, rows, judge(rows), Chart("rate", logarithmic=True))
+    return Findings(UNITS, rows, judge(rows), Chart(("rate",), logarithmic=True))
 
 
 def row_name(mode: str, threads: int) -> str:

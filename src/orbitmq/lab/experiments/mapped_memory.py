@@ -59,7 +59,7 @@ def run(lab: Lab) -> Findings:
         kept = max(kept, share)
     rows.append(_appended(lab, STORE, warm=False))
     rows.append(_appended(lab, STORE_WARMED, warm=True))
-    return Findings(UNITS, rows, judge(rows, kept), Chart("minor faults"))
+    return Findings(UNITS, rows, judge(rows, kept), Chart(("minor faults", "major faults")))
 
 
 def _written(lab: Lab, name: str, *, warm: bool) -> Row:

@@ -33,7 +33,7 @@ CLAIM: Final = (
     "sequential access to a disk is far faster than random access, and sequential writes to a disk are "
     "even faster than random writes to memory"
 )
-UNITS: Final = {"rate": "MiB/s", "blocks": "blocks of 4 KiB"}
+UNITS: Final = {"rate": "MiB/s", "blocks": "of 4 KiB"}
 WRITE_ORDER, WRITE_RANDOM, READ_ORDER, READ_RANDOM, MEMORY_ORDER, MEMORY_RANDOM = (
     "disk, write in order",
     "disk, write at random",
@@ -59,7 +59,7 @@ def run(lab: Lab) -> Findings:
         kept = max(kept, make_cold([path]))
         rows.append(_read(lab, path, name, places))
     rows += _memory(lab)
-    return Findings(UNITS, rows, judge(rows, kept), Chart("rate", logarithmic=True))
+    return Findings(UNITS, rows, judge(rows, kept), Chart(("rate",), logarithmic=True))
 
 
 def block(number: int, _rest: bytes = seeded_bytes(BLOCK_BYTES - 8)) -> bytes:

@@ -181,7 +181,9 @@ def run(lab: Lab) -> Findings:
     made = requests(MESSAGES[lab.size], QUEUES, BODY_BYTES)
     messages = [(m.queue_id, number // QUEUES, m.body) for number, m in enumerate(made)]
     rows = [_row(lab, name, messages) for name in STORAGES]
-    return Findings(UNITS, rows, judge(rows), Chart("written, synced", logarithmic=True))
+    return Findings(
+        UNITS, rows, judge(rows), Chart(("written", "written, synced", "read"), logarithmic=True)
+    )
 
 
 def _row(lab: Lab, name: str, messages: Batch) -> Row:

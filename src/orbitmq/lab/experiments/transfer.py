@@ -128,7 +128,7 @@ def run(lab: Lab) -> Findings:
             for name, meter in _measure(lab, case, source, frames).items():
                 figures[name][case] = meter.cpu_seconds * 1e6 / len(frames)
     rows = [Row(name, values) for name, values in figures.items()]
-    return Findings(UNITS, rows, judge(rows), Chart("pull of 32 x 1 KiB"))
+    return Findings(UNITS, rows, judge(rows), Chart(tuple(CASES)))
 
 
 def _pull_answers(lab: Lab, case: str, count: int, body_bytes: int) -> tuple[Path, list[Frame]]:
