@@ -1,4 +1,4 @@
-"""`orbitmq broker`: run a broker."""
+"""`orbitmq broker`: run a broker, look at the settings of a running one and change them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orbitmq.cli.cluster_options import parse_pairs
-from orbitmq.cli.output import Output, note, print_ready
+from orbitmq.cli.output import Output, note, print_json, print_ready, print_table
 
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
 
-app = typer.Typer(help="Run a broker.", no_args_is_help=True)
+app = typer.Typer(help="Run a broker; see and change its settings.", no_args_is_help=True)
 
 Config = Annotated[
     Path | None,
@@ -49,11 +49,6 @@ Set = Annotated[
 OutputForm = Annotated[Output, typer.Option(help="json: one line with the address when ready.")]
 
 
-@app.callback()
-def broker() -> None:
-    """Run a broker."""  # makes `run` a word of its own although it is the only command
-
-
 @app.command()
 def run(
     config: Config = None,
@@ -88,6 +83,30 @@ def run(
         **parse_pairs(set_, "--set"),
     }
     run_loop(_serve(BrokerConfig.load(config, flags), output))
+
+
+@app.command("config")
+def show_config(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the broker.")],
+    set_: Set = None,
+    output: Annotated[Output, typer.Option(help="How to print.")] = Output.TABLE,
+) -> None:
+    """Show the settings of a running broker; with --set change them first (mqadmin updateBrokerConfig).
+
+    The broker keeps what was changed for its next start, and refuses what cannot change while it runs.
+    """
+    from orbitmq.client import Admin
+
+    changes = parse_pairs(set_, "--set")
+    with Admin(address) as admin:  # a broker that is named by its address needs no name server
+        if changes:
+            admin.update_broker_config(address, changes)
+        settings = admin.broker_config(address)
+    shown = {name: settings.get(name, "") for name in changes} or settings
+    if output is Output.JSON:
+        print_json(shown)
+    else:
+        print_table(("setting", "value"), sorted(shown.items()), title=address)
 
 
 async def _serve(config: "BrokerConfig", output: Output) -> None:
