@@ -61,6 +61,7 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         **_rates(context),
         **_log(context, figures),
         **_disks(context),
+        **_health(context, figures),
         **dict(_schedule(context)),
         **_timer(),
         **_pools(),
@@ -161,6 +162,22 @@ def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
         "earliestMessageTimeStamp": str(context.store.earliest_time()),
         "remainHowManyDataToFlush": _bytes_text(figures.unflushed_bytes),
         "remainTransientStoreBufferNumbs": str(_NO_POOL if free is None else free),
+    }
+
+
+def _health(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
+    """Return figures under names of our own: `orbitmq doctor` reads them."""
+    ahead = ";".join(
+        f"{parked.topic}@{parked.queue_id}@{parked.offset}@{end}"
+        for parked, end in context.long_poll.ahead()
+    )
+    texts = {"storeRefusal": figures.refusal, "parkedPullsAhead": ahead}
+    return {
+        "unflushedBytes": str(figures.unflushed_bytes),
+        "flushAverageMicros": str(round(figures.flush_average_us)),
+        "flushMaxMicros": str(round(figures.flush_max_us)),
+        "parkedPulls": str(context.long_poll.count),
+        **{name: text for name, text in texts.items() if text},
     }
 
 

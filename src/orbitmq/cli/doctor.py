@@ -1,5 +1,6 @@
 """`orbitmq doctor`: one command for "something is wrong"."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,8 @@ from orbitmq.cli.output import Output, print_json, print_table, progress, time_t
 if TYPE_CHECKING:
     from orbitmq.doctor.asked import Asked
     from orbitmq.doctor.report import Finding, Report
+
+_ADDRESS = re.compile(r"[^/\s]+:\d{1,5}(?:;[^/\s]+:\d{1,5})*")
 
 Target = Annotated[
     str,
@@ -72,7 +75,7 @@ def doctor(
         thorough=thorough,
         stuck_ms=stuck_after * 1000,
     )
-    report = _examined(asked, config)
+    report = examined(asked, config)
     if output is Output.JSON:
         print_json(report_value(report))
     else:
@@ -80,7 +83,12 @@ def doctor(
     raise typer.Exit(code=report.exit_code)
 
 
-def _examined(asked: "Asked", config: Path | None) -> "Report":
+def examined(asked: "Asked", config: Path | None = None) -> "Report":
+    """Return what a look at a directory or at servers gives."""
+    if not Path(asked.target).exists() and _ADDRESS.fullmatch(asked.target):
+        from orbitmq.doctor.servers import examine_servers
+
+        return examine_servers(asked)
     from orbitmq.doctor.directory import DirectoryDoctor
     from orbitmq.settings import load_settings
 
