@@ -21,7 +21,7 @@ def test_demo_with_few_messages_is_right_in_every_figure(tmp_path):
     assert "every figure is ok" in result.stdout
     assert "WRONG" not in result.stdout
     store = ("write", "recover", "kill", "check")
-    live = ("up", "produce", "consume", "tail", "stop")
+    live = ("up", "produce", "consume", "tail", "doctor", "stop")
     pipeline = ("spark", "delete", "rebuild", "verify", "query", "count")
     for step in (*store, *live, *pipeline):
         assert f"\n{step:8}" in result.stdout

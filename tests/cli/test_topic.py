@@ -7,8 +7,8 @@ import pytest
 
 from cluster_commands import Cluster, lines
 from command import run
-from orbitmq.cli._topic_check import queue_range_text
 from orbitmq.client import Admin, Consumer
+from orbitmq.doctor.topic_queues import queue_range_text
 from orbitmq.errors import InvalidMessageError, NoRouteError
 from orbitmq.testing import Broker
 

@@ -63,6 +63,7 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         **_log(context, figures),
         **_disks(context),
         **_memory(context),
+        **_health(context, figures),
         **dict(_schedule(context)),
         **_timer(),
         **_pools(),
@@ -181,6 +182,22 @@ def _memory(context: BrokerContext) -> dict[str, str]:
         "memoryTopicBytes": str(memory.held_bytes),
         "memoryTopicBytesAllocated": str(memory.allocated_bytes),
         "memoryTopicMessagesEvicted": str(memory.evicted_messages),
+    }
+
+
+def _health(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
+    """Return figures under names of our own: `orbitmq doctor` reads them."""
+    ahead = ";".join(
+        f"{parked.topic}@{parked.queue_id}@{parked.offset}@{end}"
+        for parked, end in context.long_poll.ahead()
+    )
+    texts = {"storeRefusal": figures.refusal, "parkedPullsAhead": ahead}
+    return {
+        "unflushedBytes": str(figures.unflushed_bytes),
+        "flushAverageMicros": str(round(figures.flush_average_us)),
+        "flushMaxMicros": str(round(figures.flush_max_us)),
+        "parkedPulls": str(context.long_poll.count),
+        **{name: text for name, text in texts.items() if text},
     }
 
 

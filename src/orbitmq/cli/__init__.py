@@ -12,6 +12,7 @@ import typer
 
 from orbitmq import __version__
 from orbitmq.cli.broker import app as broker_app
+from orbitmq.cli.doctor import doctor
 from orbitmq.cli.group import app as group_app
 from orbitmq.cli.lab import lab
 from orbitmq.cli.message import app as message_app
@@ -29,6 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(up)
+app.command()(doctor)
 app.add_typer(topic_app, name="topic")
 app.add_typer(group_app, name="group")
 app.add_typer(message_app, name="message")

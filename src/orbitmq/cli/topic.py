@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli._topic_check import Finding, check_topic, queue_range_text
 from orbitmq.cli.cluster_options import (
     NAMESRV,
     DryRun,
@@ -17,6 +16,7 @@ from orbitmq.cli.cluster_options import (
     plural,
 )
 from orbitmq.cli.output import Output, bytes_text, note, print_json, print_table, table_row
+from orbitmq.doctor.topic_queues import Finding, check_topic, queue_range_text
 
 if TYPE_CHECKING:
     from orbitmq.client import Admin

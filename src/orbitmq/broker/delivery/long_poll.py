@@ -71,6 +71,14 @@ class LongPoll:
         """How many pulls are parked."""
         return self._count
 
+    def ahead(self) -> list[tuple[Parked, int]]:
+        """Return pulls that wait beyond the end of their queue, as when dispatch is behind, and that end."""
+        found = []
+        for (topic, queue_id), waiting in self._queues.items():
+            end = self._store.max_offset(topic, queue_id)
+            found += [(parked, end) for parked in waiting.values() if parked.offset > end]
+        return found
+
     def park(self, parked: Parked) -> None:
         """Keep a pull until it is answered; what came since it looked is not missed."""
         if parked.connection.closed:

@@ -60,6 +60,7 @@ class LiveDemo:
             self.kill(namesrv, process)
         with self.up("again, on the same store") as (process, namesrv):
             self.read_all(namesrv)
+            self.report.doctor("doctor", namesrv)
             self.stop(process)
         self.check()
 

@@ -35,6 +35,19 @@ class Report:
             self.remark(str(finding))
         self.line(step, f"{len(found)} findings", timer, ok=not found)
 
+    def doctor(self, step: str, target: str) -> None:
+        """Print the step of a look by `orbitmq doctor`. How full this machine's disk is decides nothing."""
+        from orbitmq.cli.doctor import examined
+        from orbitmq.doctor.asked import Asked
+
+        with Timer() as timer:
+            report = examined(Asked(target=target))
+        for finding in report.findings:
+            self.remark(f"{finding.what}: {finding.where}. {finding.command}")
+        found = [finding for finding in report.findings if finding.subject != "disk"]
+        kind = "directory" if "/" in target else "cluster"
+        self.line(step, f"{len(found)} findings in the {kind}", timer, ok=not found)
+
     def remark(self, text: str) -> None:
         self.console.print(f"{'':8}{text}", style="dim", soft_wrap=True)
 

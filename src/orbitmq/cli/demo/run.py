@@ -41,6 +41,7 @@ def run_demo(messages: int, *, keep: bool = False) -> bool:
         live = LiveDemo(report, root / "live", messages // LIVE_SHARE)
         live.run()
         PipelineDemo(report, live.root / "store", live.stored).run()
+        report.doctor("doctor", str(live.root / "store"))
         report.verdict()
     finally:
         if keep:

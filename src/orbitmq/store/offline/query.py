@@ -43,6 +43,7 @@ class Chain(NamedTuple):
 
     log_offsets: list[int]
     whole: bool
+    walked: int = 0  # entries of the chain, those of other hashes too
 
 
 def open_index_files(store: OfflineStore) -> list[IndexFile]:
@@ -72,25 +73,51 @@ def query(store: OfflineStore, selection: Selection, key: str, count_max: int) -
     return [found[log_offset] for log_offset in newest]
 
 
+def by_index(store: OfflineStore, selection: Selection, key: str) -> tuple[list[Found], Chain]:
+    """Return the messages that the index files alone lead to, and all that had to be walked for them."""
+    assert selection.topic is not None
+    wanted, hits = key_hash(selection.topic, key), []
+    total = Chain([], whole=True)
+    for file in open_index_files(store):
+        chain = follow_chain(file, store.layout.index_slots, wanted)
+        found = (
+            _hit(store, store.record_at, selection, key, offset) for offset in chain.log_offsets
+        )
+        hits += [one for one in found if one is not None]
+        total = Chain(
+            total.log_offsets + chain.log_offsets,
+            whole=total.whole and chain.whole,
+            walked=total.walked + chain.walked,
+        )
+    return hits, total
+
+
+def by_scan(store: OfflineStore, selection: Selection, key: str) -> list[Found]:
+    """Return the messages with this key, by reading the whole log."""
+    return _scan(store, selection, key, 0, OFFSET_MAX)[0]
+
+
 def follow_chain(file: IndexFile, slots: int, wanted: int) -> Chain:
     """Return where the entries with this key hash point.
 
     Entries point at older ones only, so every step goes down and the walk ends, whatever the bytes are.
     """
     offsets: list[int] = []
+    walked = 0
     item: int = SLOT.unpack_from(file.data.data, slot_position(wanted, slots))[0]
     below = file.header.next_item
     while item:
         if not FIRST_ITEM <= item < below:
-            return Chain(offsets, whole=False)
+            return Chain(offsets, whole=False, walked=walked)
+        walked += 1
         try:
             entry = decode_entry(file.data.data, entry_position(item, slots))
         except FormatError:
-            return Chain(offsets, whole=False)
+            return Chain(offsets, whole=False, walked=walked)
         if entry.key_hash == wanted:
             offsets.append(entry.log_offset)
         below, item = item, entry.previous
-    return Chain(offsets, whole=True)
+    return Chain(offsets, whole=True, walked=walked)
 
 
 def _open_index_file(store: OfflineStore, path: Path) -> IndexFile | None:

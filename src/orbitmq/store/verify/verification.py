@@ -97,7 +97,7 @@ class Verification:
         self._report_absent()
         self._log_check.finish(self._log, result)
         _check_checkpoint(self._facts, result, self._findings, last_ms=self._log_check.last_ms)
-        _check_state_files(self._facts.layout, self._findings)
+        check_state_files(self._facts.layout, self._findings)
         return self._report(result)
 
     def _check_index_files(self) -> None:
@@ -186,7 +186,7 @@ def _is_behind(checkpoint: Checkpoint, result: WalkResult, last_ms: int) -> bool
     return checkpoint.logics_ms < last_ms
 
 
-def _check_state_files(layout: StoreLayout, findings: Findings) -> None:
+def check_state_files(layout: StoreLayout, findings: Findings) -> None:
     """Report JSON files that cannot be read."""
     for path in sorted(layout.config_directory.glob("*.json")):
         try:
