@@ -22,6 +22,7 @@ from orbitmq.format.columns import ScanOptions
 from orbitmq.format.cq_unit import UNIT, UNIT_BYTES, UNIT_DTYPE, tag_hash
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
+from orbitmq.format.record import decode_record
 from orbitmq.message import (
     TOPIC_BYTES_MAX,
     AppendRequest,
@@ -46,8 +47,11 @@ from orbitmq.units import MiB
 if TYPE_CHECKING:
     from orbitmq.wire.fast import SendRun
 
-_CHUNK_BYTES_MAX: Final = 1 * MiB
+_CHUNK_BYTES_MAX: Final = 8 * MiB
+_SCAN: Final = ScanOptions()
 _CHUNKS_LEAST: Final = 64  # the limit is so many chunks at least
+
+_Target = tuple[MemoryQueue, int]  # and how many messages go there
 
 
 class MemoryStore(MemoryReads):
@@ -189,7 +193,7 @@ class MemoryStore(MemoryReads):
                     log_offset=chunk.base + at, queue_offset=number, store_ms=store_ms
                 )
                 chunk.view[at : at + size] = encoded
-                self._add_units([queue], chunk, at, at + size)
+                self._add_units([(queue, count)], chunk, at, at + size)
         return _batch_results(batch.sizes, chunk.base + at, number, store_ms, queue.queue_id)
 
     def append_sends(self, run: "SendRun", born_host: Host) -> bool:
@@ -210,14 +214,13 @@ class MemoryStore(MemoryReads):
                 return False
             store_ms, hosts = self._store_ms(), born_host.packed() + own.packed()
             with self._lock:
-                queues = [queue for queue, _ in targets]
-                numbers = [queue.next_offset for queue in queues]
+                numbers = [queue.next_offset for queue, _ in targets]
                 count = sum(messages for _, messages in targets)
                 self._make_room(topic, run.record_bytes, count)
                 chunk, at = self._take(topic, run.record_bytes, count)
                 run.write(chunk.data, at, chunk.base + at, store_ms, hosts, numbers)
                 run.publish()
-                self._add_units(queues, chunk, at, at + run.record_bytes)
+                self._add_units(targets, chunk, at, at + run.record_bytes)
         return True
 
     def _prepared(self, request: AppendRequest) -> Prepared | AppendResult:
@@ -244,9 +247,7 @@ class MemoryStore(MemoryReads):
         self._last_ms = max(self._now_ms(), self._last_ms)
         return self._last_ms
 
-    def _refusal(
-        self, targets: Sequence[tuple[MemoryQueue, int]], size: int
-    ) -> AppendResult | None:
+    def _refusal(self, targets: Sequence[_Target], size: int) -> AppendResult | None:
         """Return why so much cannot be taken; None: it can, and its offsets are reserved."""
         if self._closed:
             return refuse(AppendStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
@@ -296,17 +297,23 @@ class MemoryStore(MemoryReads):
         held = (name for name, records in self._topics.items() if records.chunks)
         return min(held, key=lambda name: self._topics[name].oldest_ms())
 
-    def _add_units(self, queues: Sequence[MemoryQueue], chunk: Chunk, start: int, end: int) -> None:
+    def _add_units(self, targets: Sequence[_Target], chunk: Chunk, start: int, end: int) -> None:
         """Give each of these records its unit; they are the newest of their queues."""
-        rows = self._kernels().scan(chunk.data, start, end, chunk.base, ScanOptions()).rows
+        if len(targets) == 1 and targets[0][1] == 1:  # hardly worth a kernel
+            record = decode_record(chunk.view[start:end], check_crc=False)
+            unit = UNIT.pack(chunk.base + start, end - start, tag_hash(record.tags))
+            targets[0][0].units += unit
+            return
+        rows = self._kernels().scan(chunk.data, start, end, chunk.base, _SCAN).rows
         units = np.empty(len(rows), dtype=UNIT_DTYPE)
         for name in UNIT_DTYPE.names or ():
             units[name] = rows[name]
-        if len(queues) == 1:
-            queues[0].units += units.tobytes()
-            return
-        for queue in queues:
-            queue.units += units[rows["queue_id"] == queue.queue_id].tobytes()
+        if len(targets) > 1:
+            units = units[np.argsort(rows["queue_id"], kind="stable")]
+        data, at = units.tobytes(), 0
+        for queue, count in sorted(targets, key=lambda target: target[0].queue_id):
+            queue.units += data[at : at + count * UNIT_BYTES]
+            at += count * UNIT_BYTES
 
 
 def _batch_results(

@@ -34,7 +34,7 @@ class OffsetReserve:
         self._path, self._disk, self._lock = path, disk, lock
         self._write_lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="orbitmq-memory")
-        self._asked = False
+        self._asked = self._closed = False
         self.queues = MemoryQueues()
         self.log = MemoryLog(MEMORY_LOG_OFFSET)
         self._log_reserved = MEMORY_LOG_OFFSET
@@ -59,7 +59,7 @@ class OffsetReserve:
 
     def write_soon(self) -> None:
         """Have more reserved in the background."""
-        if not self._asked:
+        if not self._asked and not self._closed:
             self._asked = True
             self._thread.submit(self._write_asked)
 
@@ -90,6 +90,7 @@ class OffsetReserve:
 
     def close(self) -> None:
         """Write how far everything really is: after a clean stop there is no gap."""
+        self._closed = True
         self._thread.shutdown(wait=True)
         if self.log.next_offset > MEMORY_LOG_OFFSET or any(True for _ in self.queues):
             self.write(ahead=False)
