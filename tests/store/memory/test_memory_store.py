@@ -320,6 +320,15 @@ def test_many_topics_take_little_more_than_what_they_hold(tmp_path: Path):
     assert store.allocated_bytes > 4 * MiB * 0.9
 
 
+def test_memory_that_no_record_fits_into_counts_too(tmp_path: Path):
+    store = memory_store(tmp_path, 256 * KiB)
+    for _ in range(300):
+        put(store, body=bytes(2300))  # one in a slab of 4 KiB
+
+    assert store.held_bytes <= 256 * KiB
+    assert store.allocated_bytes < 256 * KiB * 1.1
+
+
 def test_the_default_limit_is_75_per_cent_of_the_memory_that_is_available():
     with contextlib.suppress(OSError):
         lines = Path("/proc/meminfo").read_text().splitlines()

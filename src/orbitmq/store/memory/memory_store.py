@@ -36,20 +36,20 @@ from orbitmq.message import (
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.log.append_encode import ClientBatch, SingleRecord
 from orbitmq.store.log.append_rules import AppendRules, Prepared, illegal, refuse
-from orbitmq.store.memory.chunks import Chunk, TopicRecords
 from orbitmq.store.memory.limit import default_limit
 from orbitmq.store.memory.memory_reads import MemoryReads
 from orbitmq.store.memory.queues import MemoryQueue, NoBatchQueues
 from orbitmq.store.memory.reserve import OffsetReserve
+from orbitmq.store.memory.slabs import Slab, TopicRecords
 from orbitmq.store.reads.read import QueueReader
 from orbitmq.units import MiB
 
 if TYPE_CHECKING:
     from orbitmq.wire.fast import SendRun
 
-_CHUNK_BYTES_MAX: Final = 8 * MiB
+_SLAB_BYTES_MAX: Final = 8 * MiB
 _SCAN: Final = ScanOptions()
-_CHUNKS_LEAST: Final = 64  # the limit is so many chunks at least
+_SLABS_LEAST: Final = 64  # the limit is so many slabs at least
 
 _Target = tuple[MemoryQueue, int]  # and how many messages go there
 
@@ -101,7 +101,7 @@ class MemoryStore(MemoryReads):
 
     @property
     def allocated_bytes(self) -> int:
-        """What chunks and units really take."""
+        """What slabs and units really take."""
         with self._lock:
             units = sum(queue.units.__alloc__() for queue in self._queues)
             return self._log.allocated_bytes + units
@@ -153,8 +153,8 @@ class MemoryStore(MemoryReads):
                     encoded = record.encode(log_offset=log_offset, store_ms=store_ms)
                 except (struct.error, OverflowError) as error:
                     return illegal(f"a number of the message does not fit its field: {error}")
-                chunk, at = self._take(request.topic, record.size, 1)
-                chunk.view[at : at + record.size] = encoded
+                slab, at = self._take(request.topic, record.size, 1)
+                slab.view[at : at + record.size] = encoded
                 tags = find_property(prepared.properties, Property.TAGS)
                 queue.units += UNIT.pack(log_offset, record.size, tag_hash(tags))
         return AppendResult(
@@ -188,13 +188,13 @@ class MemoryStore(MemoryReads):
             with self._lock:
                 number = queue.next_offset
                 self._make_room(request.topic, size, count)
-                chunk, at = self._take(request.topic, size, count)
+                slab, at = self._take(request.topic, size, count)
                 encoded = batch.encode(
-                    log_offset=chunk.base + at, queue_offset=number, store_ms=store_ms
+                    log_offset=slab.base + at, queue_offset=number, store_ms=store_ms
                 )
-                chunk.view[at : at + size] = encoded
-                self._add_units([(queue, count)], chunk, at, at + size)
-        return _batch_results(batch.sizes, chunk.base + at, number, store_ms, queue.queue_id)
+                slab.view[at : at + size] = encoded
+                self._add_units([(queue, count)], slab, at, at + size)
+        return _batch_results(batch.sizes, slab.base + at, number, store_ms, queue.queue_id)
 
     def append_sends(self, run: "SendRun", born_host: Host) -> bool:
         """Append the messages of a run of sends to one topic; False: one by one, then."""
@@ -217,10 +217,10 @@ class MemoryStore(MemoryReads):
                 numbers = [queue.next_offset for queue, _ in targets]
                 count = sum(messages for _, messages in targets)
                 self._make_room(topic, run.record_bytes, count)
-                chunk, at = self._take(topic, run.record_bytes, count)
-                run.write(chunk.data, at, chunk.base + at, store_ms, hosts, numbers)
+                slab, at = self._take(topic, run.record_bytes, count)
+                run.write(slab.data, at, slab.base + at, store_ms, hosts, numbers)
                 run.publish()
-                self._add_units(targets, chunk, at, at + run.record_bytes)
+                self._add_units(targets, slab, at, at + run.record_bytes)
         return True
 
     def _prepared(self, request: AppendRequest) -> Prepared | AppendResult:
@@ -255,7 +255,7 @@ class MemoryStore(MemoryReads):
         if size + count * UNIT_BYTES > self.bytes_max:
             limit = f"memoryTopicBytesMax is {self.bytes_max}"
             return illegal(f"the record takes {size + count * UNIT_BYTES} bytes, {limit}")
-        room = max(size, _CHUNK_BYTES_MAX)
+        room = max(size, _SLAB_BYTES_MAX)
         if all(self._reserve.covers(queue, messages, room) for queue, messages in targets):
             return None
         try:
@@ -269,13 +269,13 @@ class MemoryStore(MemoryReads):
         """Have older messages go if they must; return the log offset of what is written next."""
         records = self._topics.get(topic)
         if records is None:
-            chunk_max = min(_CHUNK_BYTES_MAX, self.bytes_max // _CHUNKS_LEAST)
-            records = self._topics[topic] = TopicRecords(self._log, chunk_max)
+            slab_max = min(_SLAB_BYTES_MAX, self.bytes_max // _SLABS_LEAST)
+            records = self._topics[topic] = TopicRecords(self._log, slab_max)
         while (over := self._held_bytes + records.growth(size, count) - self.bytes_max) > 0:
-            self._evict(topic if records.chunks else self._oldest_topic(), over)
+            self._evict(topic if records.slabs else self._oldest_topic(), over)
         return records.next_log_offset(size)
 
-    def _take(self, topic: str, size: int, count: int) -> tuple[Chunk, int]:
+    def _take(self, topic: str, size: int, count: int) -> tuple[Slab, int]:
         """Return where to write so much; there is room."""
         records = self._topics[topic]
         before = records.held_bytes
@@ -294,17 +294,17 @@ class MemoryStore(MemoryReads):
         self._held_bytes -= before - records.held_bytes
 
     def _oldest_topic(self) -> str:
-        held = (name for name, records in self._topics.items() if records.chunks)
+        held = (name for name, records in self._topics.items() if records.slabs)
         return min(held, key=lambda name: self._topics[name].oldest_ms())
 
-    def _add_units(self, targets: Sequence[_Target], chunk: Chunk, start: int, end: int) -> None:
+    def _add_units(self, targets: Sequence[_Target], slab: Slab, start: int, end: int) -> None:
         """Give each of these records its unit; they are the newest of their queues."""
         if len(targets) == 1 and targets[0][1] == 1:  # hardly worth a kernel
-            record = decode_record(chunk.view[start:end], check_crc=False)
-            unit = UNIT.pack(chunk.base + start, end - start, tag_hash(record.tags))
+            record = decode_record(slab.view[start:end], check_crc=False)
+            unit = UNIT.pack(slab.base + start, end - start, tag_hash(record.tags))
             targets[0][0].units += unit
             return
-        rows = self._kernels().scan(chunk.data, start, end, chunk.base, _SCAN).rows
+        rows = self._kernels().scan(slab.data, start, end, slab.base, _SCAN).rows
         units = np.empty(len(rows), dtype=UNIT_DTYPE)
         for name in UNIT_DTYPE.names or ():
             units[name] = rows[name]

@@ -15,8 +15,8 @@ from orbitmq.errors import StateFileError, StoreError
 from orbitmq.files.disk import Disk
 from orbitmq.files.state_file import read_state, write_state
 from orbitmq.format.message_id import MEMORY_LOG_OFFSET
-from orbitmq.store.memory.chunks import MemoryLog
 from orbitmq.store.memory.queues import MemoryQueue, MemoryQueues
+from orbitmq.store.memory.slabs import MemoryLog
 from orbitmq.units import GiB
 
 STATE_FILE: Final = "memoryTopics.json"
@@ -51,7 +51,7 @@ class OffsetReserve:
         self.write()
 
     def covers(self, queue: MemoryQueue, count: int, size: int) -> bool:
-        """Tell whether so many offsets of a queue, and a chunk of this size, may be used."""
+        """Tell whether so many offsets of a queue, and a slab of this size, may be used."""
         left = queue.reserved - queue.next_offset
         if left < BLOCK // 2:
             self.write_soon()
