@@ -184,7 +184,8 @@ def make_world(
     service = DispatchService(
         log, dispatcher, kernels, start=log.min_offset, options=options, clock=clock
     )
-    reader = QueueReader(StoreConfig(root=layout.root), queues, batch_queues, log, ext=ext)
+    config = StoreConfig(root=layout.root, segment_bytes=layout.segment_bytes)
+    reader = QueueReader(config, queues, batch_queues, log, ext=ext)
     finder = RecordFinder(
         log,
         queues,

@@ -239,6 +239,7 @@ def test_with_the_feature_off_nothing_is_written_to_disk_in_its_place(tmp_path: 
     assert after == before
 
 
+@pytest.mark.crash
 def test_after_a_kill_offsets_do_not_go_back_and_groups_go_on(tmp_path: Path):
     options = ("--set", "memoryTopicEnable=true", "--set", "flushConsumerOffsetInterval=100")
     with up_process(tmp_path, *options) as up, Admin(up.namesrv) as admin:

@@ -38,7 +38,8 @@ def _world(
 
 
 def _reader(world: World, **settings: Any) -> QueueReader:
-    config = StoreConfig(root=world.layout.root, **settings)
+    sizes = {"segment_bytes": world.layout.segment_bytes}
+    config = StoreConfig(root=world.layout.root, **(sizes | settings))
     return QueueReader(config, world.queues, world.batch_queues, world.log)
 
 

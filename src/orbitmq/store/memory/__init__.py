@@ -1,1 +1,1 @@
-"""Topics in memory only: records in chunks, a limit, and offsets that never go back (ADR 0015)."""
+"""Topics in memory only: records in slabs, a limit, and offsets that never go back (ADR 0015)."""

@@ -10,8 +10,8 @@ from orbitmq.format.cq_unit import UNIT, CqUnit, decode_units
 from orbitmq.format.record import BLANK, Record, decode_record
 from orbitmq.message import Boundary
 from orbitmq.store.log.log_reader import store_ms_of
-from orbitmq.store.memory.chunks import Chunk, MemoryLog, TopicRecords
 from orbitmq.store.memory.queues import MemoryQueues
+from orbitmq.store.memory.slabs import MemoryLog, Slab, TopicRecords
 from orbitmq.store.queues.time_search import offset_by_time
 from orbitmq.store.reads.read import TOTAL_BYTES_MAX, GetResult, QueueReader
 from orbitmq.store.reads.tag_filter import MessageFilter
@@ -47,15 +47,15 @@ class MemoryReads:
     def record_bytes(self, log_offset: int) -> memoryview | None:
         """Return the record that starts at this log offset: a unit must lead to it."""
         with self._lock:
-            chunk = self._log.find(log_offset)
-            if chunk is None or not chunk.first <= log_offset - chunk.base < chunk.used:
+            slab = self._log.find(log_offset)
+            if slab is None or not slab.first <= log_offset - slab.base < slab.used:
                 return None
-            at = log_offset - chunk.base
+            at = log_offset - slab.base
             try:
-                record = decode_record(chunk.view[at : chunk.used], check_crc=False)
+                record = decode_record(slab.view[at : slab.used], check_crc=False)
             except FormatError:
                 return None
-            return chunk.view[at : at + record.size] if self._leads(record, log_offset) else None
+            return slab.view[at : at + record.size] if self._leads(record, log_offset) else None
 
     def _leads(self, record: Record, log_offset: int) -> bool:
         number = self._queues.find(record.topic, record.queue_id)
@@ -70,12 +70,12 @@ class MemoryReads:
         found: list[memoryview] = []
         with self._lock:
             records = self._topics.get(topic)
-            for chunk in reversed(records.chunks if records is not None else ()):
-                hits = (match.start() for match in pattern.finditer(chunk.view[: chunk.used]))
-                of_chunk = [
-                    raw for raw in _records_at(chunk, hits) if _has(raw, key, begin_ms, end_ms)
+            for slab in reversed(records.slabs if records is not None else ()):
+                hits = (match.start() for match in pattern.finditer(slab.view[: slab.used]))
+                of_slab = [
+                    raw for raw in _records_at(slab, hits) if _has(raw, key, begin_ms, end_ms)
                 ]
-                found = of_chunk + found
+                found = of_slab + found
                 if len(found) >= max_count:
                     break
         return found[-max_count:] if max_count > 0 else []
@@ -123,16 +123,16 @@ class MemoryReads:
         return queue.topic, queue.queue_id
 
 
-def _records_at(chunk: Chunk, hits: Iterable[int]) -> Iterator[memoryview]:
+def _records_at(slab: Slab, hits: Iterable[int]) -> Iterator[memoryview]:
     """Yield the records that hold these positions, each once."""
-    start = end = chunk.first
+    start = end = slab.first
     for hit in hits:
         if hit < end:  # the last one again, or one that is gone
             continue
         while end <= hit:
             start = end
-            end += BLANK.unpack_from(chunk.view, start)[0]
-        yield chunk.view[start:end]
+            end += BLANK.unpack_from(slab.view, start)[0]
+        yield slab.view[start:end]
 
 
 def _has(raw: memoryview, key: str, begin_ms: int, end_ms: int) -> bool:

@@ -22,6 +22,7 @@ from orbitmq.format.columns import ScanOptions
 from orbitmq.format.cq_unit import UNIT, UNIT_BYTES, UNIT_DTYPE, tag_hash
 from orbitmq.format.kernels import Kernels
 from orbitmq.format.properties import find_property
+from orbitmq.format.record import decode_record
 from orbitmq.message import (
     TOPIC_BYTES_MAX,
     AppendRequest,
@@ -35,19 +36,22 @@ from orbitmq.message import (
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.log.append_encode import ClientBatch, SingleRecord
 from orbitmq.store.log.append_rules import AppendRules, Prepared, illegal, refuse
-from orbitmq.store.memory.chunks import Chunk, TopicRecords
 from orbitmq.store.memory.limit import default_limit
 from orbitmq.store.memory.memory_reads import MemoryReads
 from orbitmq.store.memory.queues import MemoryQueue, NoBatchQueues
 from orbitmq.store.memory.reserve import OffsetReserve
+from orbitmq.store.memory.slabs import Slab, TopicRecords
 from orbitmq.store.reads.read import QueueReader
 from orbitmq.units import MiB
 
 if TYPE_CHECKING:
     from orbitmq.wire.fast import SendRun
 
-_CHUNK_BYTES_MAX: Final = 1 * MiB
-_CHUNKS_LEAST: Final = 64  # the limit is so many chunks at least
+_SLAB_BYTES_MAX: Final = 8 * MiB
+_SCAN: Final = ScanOptions()
+_SLABS_LEAST: Final = 64  # the limit is so many slabs at least
+
+_Target = tuple[MemoryQueue, int]  # and how many messages go there
 
 
 class MemoryStore(MemoryReads):
@@ -97,7 +101,7 @@ class MemoryStore(MemoryReads):
 
     @property
     def allocated_bytes(self) -> int:
-        """What chunks and units really take."""
+        """What slabs and units really take."""
         with self._lock:
             units = sum(queue.units.__alloc__() for queue in self._queues)
             return self._log.allocated_bytes + units
@@ -149,8 +153,8 @@ class MemoryStore(MemoryReads):
                     encoded = record.encode(log_offset=log_offset, store_ms=store_ms)
                 except (struct.error, OverflowError) as error:
                     return illegal(f"a number of the message does not fit its field: {error}")
-                chunk, at = self._take(request.topic, record.size, 1)
-                chunk.view[at : at + record.size] = encoded
+                slab, at = self._take(request.topic, record.size, 1)
+                slab.view[at : at + record.size] = encoded
                 tags = find_property(prepared.properties, Property.TAGS)
                 queue.units += UNIT.pack(log_offset, record.size, tag_hash(tags))
         return AppendResult(
@@ -184,13 +188,13 @@ class MemoryStore(MemoryReads):
             with self._lock:
                 number = queue.next_offset
                 self._make_room(request.topic, size, count)
-                chunk, at = self._take(request.topic, size, count)
+                slab, at = self._take(request.topic, size, count)
                 encoded = batch.encode(
-                    log_offset=chunk.base + at, queue_offset=number, store_ms=store_ms
+                    log_offset=slab.base + at, queue_offset=number, store_ms=store_ms
                 )
-                chunk.view[at : at + size] = encoded
-                self._add_units([queue], chunk, at, at + size)
-        return _batch_results(batch.sizes, chunk.base + at, number, store_ms, queue.queue_id)
+                slab.view[at : at + size] = encoded
+                self._add_units([(queue, count)], slab, at, at + size)
+        return _batch_results(batch.sizes, slab.base + at, number, store_ms, queue.queue_id)
 
     def append_sends(self, run: "SendRun", born_host: Host) -> bool:
         """Append the messages of a run of sends to one topic; False: one by one, then."""
@@ -210,14 +214,13 @@ class MemoryStore(MemoryReads):
                 return False
             store_ms, hosts = self._store_ms(), born_host.packed() + own.packed()
             with self._lock:
-                queues = [queue for queue, _ in targets]
-                numbers = [queue.next_offset for queue in queues]
+                numbers = [queue.next_offset for queue, _ in targets]
                 count = sum(messages for _, messages in targets)
                 self._make_room(topic, run.record_bytes, count)
-                chunk, at = self._take(topic, run.record_bytes, count)
-                run.write(chunk.data, at, chunk.base + at, store_ms, hosts, numbers)
+                slab, at = self._take(topic, run.record_bytes, count)
+                run.write(slab.data, at, slab.base + at, store_ms, hosts, numbers)
                 run.publish()
-                self._add_units(queues, chunk, at, at + run.record_bytes)
+                self._add_units(targets, slab, at, at + run.record_bytes)
         return True
 
     def _prepared(self, request: AppendRequest) -> Prepared | AppendResult:
@@ -244,9 +247,7 @@ class MemoryStore(MemoryReads):
         self._last_ms = max(self._now_ms(), self._last_ms)
         return self._last_ms
 
-    def _refusal(
-        self, targets: Sequence[tuple[MemoryQueue, int]], size: int
-    ) -> AppendResult | None:
+    def _refusal(self, targets: Sequence[_Target], size: int) -> AppendResult | None:
         """Return why so much cannot be taken; None: it can, and its offsets are reserved."""
         if self._closed:
             return refuse(AppendStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
@@ -254,7 +255,7 @@ class MemoryStore(MemoryReads):
         if size + count * UNIT_BYTES > self.bytes_max:
             limit = f"memoryTopicBytesMax is {self.bytes_max}"
             return illegal(f"the record takes {size + count * UNIT_BYTES} bytes, {limit}")
-        room = max(size, _CHUNK_BYTES_MAX)
+        room = max(size, _SLAB_BYTES_MAX)
         if all(self._reserve.covers(queue, messages, room) for queue, messages in targets):
             return None
         try:
@@ -268,13 +269,13 @@ class MemoryStore(MemoryReads):
         """Have older messages go if they must; return the log offset of what is written next."""
         records = self._topics.get(topic)
         if records is None:
-            chunk_max = min(_CHUNK_BYTES_MAX, self.bytes_max // _CHUNKS_LEAST)
-            records = self._topics[topic] = TopicRecords(self._log, chunk_max)
+            slab_max = min(_SLAB_BYTES_MAX, self.bytes_max // _SLABS_LEAST)
+            records = self._topics[topic] = TopicRecords(self._log, slab_max)
         while (over := self._held_bytes + records.growth(size, count) - self.bytes_max) > 0:
-            self._evict(topic if records.chunks else self._oldest_topic(), over)
+            self._evict(topic if records.slabs else self._oldest_topic(), over)
         return records.next_log_offset(size)
 
-    def _take(self, topic: str, size: int, count: int) -> tuple[Chunk, int]:
+    def _take(self, topic: str, size: int, count: int) -> tuple[Slab, int]:
         """Return where to write so much; there is room."""
         records = self._topics[topic]
         before = records.held_bytes
@@ -293,20 +294,26 @@ class MemoryStore(MemoryReads):
         self._held_bytes -= before - records.held_bytes
 
     def _oldest_topic(self) -> str:
-        held = (name for name, records in self._topics.items() if records.chunks)
+        held = (name for name, records in self._topics.items() if records.slabs)
         return min(held, key=lambda name: self._topics[name].oldest_ms())
 
-    def _add_units(self, queues: Sequence[MemoryQueue], chunk: Chunk, start: int, end: int) -> None:
+    def _add_units(self, targets: Sequence[_Target], slab: Slab, start: int, end: int) -> None:
         """Give each of these records its unit; they are the newest of their queues."""
-        rows = self._kernels().scan(chunk.data, start, end, chunk.base, ScanOptions()).rows
+        if len(targets) == 1 and targets[0][1] == 1:  # hardly worth a kernel
+            record = decode_record(slab.view[start:end], check_crc=False)
+            unit = UNIT.pack(slab.base + start, end - start, tag_hash(record.tags))
+            targets[0][0].units += unit
+            return
+        rows = self._kernels().scan(slab.data, start, end, slab.base, _SCAN).rows
         units = np.empty(len(rows), dtype=UNIT_DTYPE)
         for name in UNIT_DTYPE.names or ():
             units[name] = rows[name]
-        if len(queues) == 1:
-            queues[0].units += units.tobytes()
-            return
-        for queue in queues:
-            queue.units += units[rows["queue_id"] == queue.queue_id].tobytes()
+        if len(targets) > 1:
+            units = units[np.argsort(rows["queue_id"], kind="stable")]
+        data, at = units.tobytes(), 0
+        for queue, count in sorted(targets, key=lambda target: target[0].queue_id):
+            queue.units += data[at : at + count * UNIT_BYTES]
+            at += count * UNIT_BYTES
 
 
 def _batch_results(

@@ -15,8 +15,8 @@ from orbitmq.errors import StateFileError, StoreError
 from orbitmq.files.disk import Disk
 from orbitmq.files.state_file import read_state, write_state
 from orbitmq.format.message_id import MEMORY_LOG_OFFSET
-from orbitmq.store.memory.chunks import MemoryLog
 from orbitmq.store.memory.queues import MemoryQueue, MemoryQueues
+from orbitmq.store.memory.slabs import MemoryLog
 from orbitmq.units import GiB
 
 STATE_FILE: Final = "memoryTopics.json"
@@ -34,7 +34,7 @@ class OffsetReserve:
         self._path, self._disk, self._lock = path, disk, lock
         self._write_lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="orbitmq-memory")
-        self._asked = False
+        self._asked = self._closed = False
         self.queues = MemoryQueues()
         self.log = MemoryLog(MEMORY_LOG_OFFSET)
         self._log_reserved = MEMORY_LOG_OFFSET
@@ -51,7 +51,7 @@ class OffsetReserve:
         self.write()
 
     def covers(self, queue: MemoryQueue, count: int, size: int) -> bool:
-        """Tell whether so many offsets of a queue, and a chunk of this size, may be used."""
+        """Tell whether so many offsets of a queue, and a slab of this size, may be used."""
         left = queue.reserved - queue.next_offset
         if left < BLOCK // 2:
             self.write_soon()
@@ -59,7 +59,7 @@ class OffsetReserve:
 
     def write_soon(self) -> None:
         """Have more reserved in the background."""
-        if not self._asked:
+        if not self._asked and not self._closed:
             self._asked = True
             self._thread.submit(self._write_asked)
 
@@ -90,6 +90,7 @@ class OffsetReserve:
 
     def close(self) -> None:
         """Write how far everything really is: after a clean stop there is no gap."""
+        self._closed = True
         self._thread.shutdown(wait=True)
         if self.log.next_offset > MEMORY_LOG_OFFSET or any(True for _ in self.queues):
             self.write(ahead=False)
