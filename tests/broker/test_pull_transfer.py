@@ -5,7 +5,7 @@ import os
 import shutil
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,9 @@ from async_run import until
 from live_broker import LOOPBACK, LiveClient, run_live
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig, Transfer
-from orbitmq.net.connection import Connection
+from orbitmq.net.config import NetConfig
+from orbitmq.net.connection import Connection, ConnectionHandler
+from orbitmq.net.file_parts import FilePart
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import encode_command
@@ -236,3 +238,36 @@ def test_transfer_by_heap_makes_a_difference(copied, monkeypatch):
         ask(copied, pulls, f"transferMsgByHeap={value}", one_by_one=True)
 
     assert seen == ["send_parts", "send_views"]
+
+
+class HeldTransport:
+    """A transport that still has bytes to send; it has no socket to go round it."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes | memoryview] = []
+
+    def get_extra_info(self, name: str) -> Any:
+        return None if name == "socket" else ("127.0.0.1", 50_001)
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 5
+
+    def writelines(self, parts: list[bytes | memoryview]) -> None:
+        self.written += parts
+
+
+def test_a_file_goes_behind_what_the_transport_still_has_to_send(tmp_path):
+    transport = HeldTransport()
+
+    async def main() -> None:
+        connection = Connection(ConnectionHandler(), NetConfig())
+        connection.connection_made(cast(Any, transport))
+        part = FilePart(tmp_path / "log", 0, memoryview(b"records"))
+        connection.send_views(Command(0, {}, opaque=1), [part])
+        connection._flush()
+
+    run_live(main)
+
+    assert b"".join(transport.written).endswith(b"records")
