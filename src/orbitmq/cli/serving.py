@@ -1,6 +1,5 @@
 """What the commands that run servers share: log options, signals, who hears what it does."""
 
-import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterator
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orbitmq.cli.output import Output, print_ready
-from orbitmq.cli.service_manager import ServiceManager
 
 if TYPE_CHECKING:
     from orbitmq.logs.server_log import ServerLog
@@ -41,6 +39,10 @@ class Serving:
     """A server's process: when it is to stop, and who hears what it is doing."""
 
     def __init__(self, log: "ServerLog") -> None:
+        import asyncio
+
+        from orbitmq.cli.service_manager import ServiceManager
+
         self.log = log
         self.stop = asyncio.Event()
         self._manager = ServiceManager()

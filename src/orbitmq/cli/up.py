@@ -12,7 +12,6 @@ from orbitmq.cli.cluster_options import parse_pairs
 from orbitmq.cli.output import Output
 from orbitmq.cli.serving import LogFile, LogLevel, Serving, log_flags, run_serving, server_log
 from orbitmq.errors import UnreachableError
-from orbitmq.settings import FLAG_SOURCE
 
 if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
@@ -84,6 +83,7 @@ async def _serve(
     from orbitmq.broker.broker import Broker
     from orbitmq.namesrv.config import NamesrvConfig
     from orbitmq.namesrv.server import NameServer
+    from orbitmq.settings import FLAG_SOURCE
 
     kv_path = store.resolve() / "config" / "kvConfig.json"
     names = {"bindAddress": LOOPBACK, "listenPort": namesrv_port, "kvConfigPath": kv_path}
