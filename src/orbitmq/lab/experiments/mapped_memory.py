@@ -99,7 +99,7 @@ def _read_cold(lab: Lab, name: str, *, read_ahead: bool) -> tuple[Row, float]:
     segment = MappedFile(Disk(), path, 0, size)
     view = segment.view
     if not read_ahead:
-        segment.advise_random()
+        segment.read_ahead(False)
     whole, found = hashlib.blake2b(), bytearray(size)
     with Meter() as meter:
         for start in range(0, size, PAGE_BYTES):
