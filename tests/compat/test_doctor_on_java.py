@@ -21,7 +21,7 @@ from compat.java_cluster import (
 )
 from compat.java_store import needs_java
 from compat.scenarios import fresh
-from compat.server_process import ServerProcess, free_port, is_registered
+from compat.server_process import ServerProcess, free_port
 from orbitmq.client import Admin, Consumer, Message, Producer
 
 pytestmark = [pytest.mark.compat, needs_java, pytest.mark.feature("X5")]
@@ -124,9 +124,12 @@ def test_a_java_broker_that_advertises_an_address_of_another_network_is_told(
     config = write_settings(root / "broker.conf", settings)
     command = java_command(BROKER_MAIN, "-c", str(config), home=root)
     advertised = f"127.0.0.2:{port}"
-    broker = ServerProcess(
-        "broker-away", command, port, root, lambda: is_registered(advertised, cluster.namesrv)
-    )
+
+    def is_listed() -> bool:
+        with Admin(cluster.namesrv) as admin:
+            return advertised in [one.address for one in admin.brokers(runtime=False)]
+
+    broker = ServerProcess("broker-away", command, port, root, is_listed)
 
     with running(broker):
         finding = wait(cluster, "advertised address")
