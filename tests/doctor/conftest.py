@@ -37,8 +37,11 @@ class Doctor:
 
     def fine(self, *arguments: object) -> list[str]:
         """Return what was looked at; nothing may be found."""
-        assert self.look(*arguments, code=0) == []
-        return json.loads(self.run(*arguments).stdout)["looked_at"]
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output + repr(result.exception)
+        value = json.loads(result.stdout)
+        assert value["findings"] == []
+        return list(value["looked_at"])
 
     def follow(self, finding: Found) -> str:
         """Run what a finding advises; it must work."""
