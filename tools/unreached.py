@@ -34,7 +34,6 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
     },
     "typer, by its decorators": {
         "cli/__init__.py": {"demo"},
-        "cli/broker.py": {"show_config"},
         "cli/group.py": {"list_groups"},
         "cli/store.py": {"dump"},
         "cli/spark/prepare.py": {"run_jobs"},  # in a process of its own, by its name

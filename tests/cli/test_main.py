@@ -39,7 +39,7 @@ def test_every_store_command_has_help_with_config_and_output(command):
 CLUSTER_COMMANDS = [
     *("topic list", "topic stats", "topic check", "topic create", "topic delete"),
     *("group list", "group progress", "group members", "group create", "group delete"),
-    *("group reset", "message send", "message tail", "message get", "message query"),
+    *("group reset", "group watch", "message send", "message tail", "message get", "message query"),
 ]
 
 

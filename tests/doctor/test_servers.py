@@ -378,11 +378,13 @@ def test_a_disk_over_its_limit_is_told_until_the_limit_is_another(cluster, ask):
     ask.follow({"command": f"{config}=10"})
 
     finding = ask.wait("fuller than it should be", "--topic", "TBW102")
-    shown = ask.follow(finding)
+    ask.follow(finding)
     ask.follow({"command": f"{config}=75"})
 
     assert finding["numbers"]["limits_per_cent"] == "10 85 90"
-    assert "fileReservedTime" in shown
+    with Admin(cluster.namesrv) as admin:
+        kept_for = admin.broker_config(cluster.broker.address)["fileReservedTime"]
+    assert f"fileReservedTime={kept_for}" in finding["command"]
     assert ask.gone("fuller", "--topic", "TBW102")
 
 

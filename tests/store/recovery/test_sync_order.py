@@ -20,6 +20,7 @@ class RecordingDisk(Disk):
     """Notes what is changed and what is made durable, in order."""
 
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self._root = root
         self.calls: list[tuple[str, str]] = []
 
