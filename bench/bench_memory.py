@@ -1,10 +1,11 @@
 """A topic in memory beside a topic on disk, on one broker, by turns.
 
-    python bench/bench_memory.py [--size full|smoke] [--directory DIR] [--json FILE]
+    python bench/bench_memory.py [--size full|smoke] [--flush async|sync] [--directory DIR] [--json FILE]
     python bench/bench_memory.py --overload 600 [--limit-mb 512]
 
-Sends at several depths, client batches, pulls: the ratio is memory to disk (goal of sends: 1.2). `--overload`
-sends for so long to a topic in memory, far above its limit, and tells by how much memory and disk have grown.
+Sends at several depths, client batches, pulls: the ratio is memory to disk (goal of sends: 1.2). The topic
+in memory is at its limit soon, as one in use is: each send makes older messages go. `--overload` sends for so
+long, far above the limit, and tells by how much memory and disk have grown.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from bench_broker import UPDATE_AND_CREATE_TOPIC, Row, Side, ask, drive
 from doors import Command
 
 GET_BROKER_RUNTIME_INFO = 28
+DELETE_TOPIC_IN_BROKER = 215
 GOAL = 1.2
 MEMORY_GOAL = 0.10  # so much above the limit at most
 
@@ -49,6 +51,8 @@ class Ratio:
     disk: float
     ratio: float
     goal: float | None = None
+    p50_ms: tuple[float, float] | None = None
+    cpu_per_million: tuple[float, float] | None = None
 
 
 def new_topic(side: Side, name: str, *, memory: bool) -> str:
@@ -72,19 +76,27 @@ def new_topic(side: Side, name: str, *, memory: bool) -> str:
 
 def by_turns(side: Side, what: str, size: Size, goal: float | None, **options: object) -> Ratio:
     """Send to both topics by turns; the median of the rounds' ratios counts."""
-    rates: dict[str, list[float]] = {"Memory": [], "Disk": []}
+    rows: dict[str, list[Row]] = {"Memory": [], "Disk": []}
     for number in range(size.rounds):
         for topic in ("Memory", "Disk") if number % 2 else ("Disk", "Memory"):
             given = {"seconds": size.seconds, "warm": size.warm, **options}
-            rates[topic].append(drive(side, "send", topic, **given)["rate"])
-    pairs = zip(rates["Memory"], rates["Disk"], strict=True)
-    ratio = statistics.median(memory / disk for memory, disk in pairs)
-    medians = (statistics.median(rates[topic]) for topic in ("Memory", "Disk"))
-    return shown(Ratio(what, *medians, ratio, goal))
+            rows[topic].append(drive(side, "send", topic, **given))
+    pairs = zip(rows["Memory"], rows["Disk"], strict=True)
+    ratio = statistics.median(memory["rate"] / disk["rate"] for memory, disk in pairs)
+    rate, p50_ms, cpu = (
+        (median(rows["Memory"], name), median(rows["Disk"], name))
+        for name in ("rate", "p50_ms", "cpu_per_million")
+    )
+    return shown(Ratio(what, *rate, ratio, goal, p50_ms, cpu))
+
+
+def median(rows: list[Row], name: str) -> float:
+    return statistics.median(row[name] for row in rows)
 
 
 def pulls(side: Side, size: Size) -> Ratio:
     """Send the same to a topic of each kind, and read all of it."""
+    ask(side.address, Command(DELETE_TOPIC_IN_BROKER, {"topic": "Memory"}))  # makes room
     rates: dict[str, float] = {}
     for topic, memory in (("PullDisk", False), ("PullMemory", True)):
         new_topic(side, topic, memory=memory)
@@ -98,6 +110,9 @@ def shown(line: Ratio) -> Ratio:
     goal = "" if line.goal is None else f"  goal {line.goal:g}"
     rates = f"{line.memory:12,.0f}/s memory {line.disk:12,.0f}/s disk"
     print(f"{line.what:34} {rates}  ratio {line.ratio:.2f}{goal}", flush=True)
+    for name, pair in (("p50, ms", line.p50_ms), ("CPU s a million", line.cpu_per_million)):
+        if pair is not None:
+            print(f"  {name:32} {pair[0]:12.2f}   memory {pair[1]:12.2f}   disk", flush=True)
     return line
 
 
@@ -168,7 +183,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--overload", type=float, metavar="SECONDS")
-    parser.add_argument("--limit-mb", type=int, default=512, help="of the overload")
+    parser.add_argument("--limit-mb", type=int, default=512, help="of topics in memory")
+    parser.add_argument(
+        "--flush", choices=("async", "sync"), default="async", help="of the disk topic"
+    )
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
@@ -176,9 +194,9 @@ def main() -> None:
     settings = {
         "memoryTopicEnable": "true",
         "mappedFileSizeCommitLog": str(size.segment_bytes),
+        "flushDiskType": f"{given.flush.upper()}_FLUSH",
     }
-    if given.overload:
-        settings["memoryTopicBytesMax"] = str(given.limit_mb << 20)
+    settings["memoryTopicBytesMax"] = str(given.limit_mb << 20)
     with (
         tempfile.TemporaryDirectory(dir=given.directory, prefix="bench-memory-") as root,
         Side("ours", Path(root), settings).running() as side,

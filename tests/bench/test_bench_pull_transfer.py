@@ -9,6 +9,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "bench" / "bench_pull_transfer.py"
 
 
+@pytest.mark.feature("F114")
 @pytest.mark.slow
 def test_the_benchmark_of_pulls_runs_in_a_small_size(tmp_path: Path) -> None:
     small = ["--seconds", "0.05", "--rounds", "1", "--megabytes", "1", "--only", "warm"]

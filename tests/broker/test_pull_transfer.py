@@ -41,6 +41,8 @@ LOOKS = [
     (9999, 1, "*"),
 ]
 
+pytestmark = pytest.mark.feature("F114")
+
 
 def broker_of(folder: Path, *lines: str) -> Broker:
     file = folder / "broker.conf"

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
@@ -32,8 +32,8 @@ RETRIES: Final = 30
 """So often a failed round is tried again before the store is told (as RocketMQ does)."""
 
 
-OnDispatched = Callable[[QueueNumbers], None]
-"""Told after each chunk which queues have grown; each number once, in rising order."""
+OnDispatched = Callable[[Iterable[int]], None]
+"""Told after each chunk which queues have grown; each number once."""
 
 
 _LIVE: Final = Path("commitlog")  # a segment of the running log

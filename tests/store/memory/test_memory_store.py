@@ -28,6 +28,7 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.memory import reserve
 from orbitmq.store.memory.limit import default_limit
 from orbitmq.store.memory.memory_store import MemoryStore
+from orbitmq.store.memory.slabs import MemoryLog
 from orbitmq.store.reads.tag_filter import TagFilter
 from orbitmq.testing import FakeClock
 from orbitmq.testing.fake_disk import FaultyDisk
@@ -270,8 +271,28 @@ def test_a_deleted_topic_gives_its_memory_back_and_begins_at_0_again(tmp_path: P
     assert store.delete_topic("T")
 
     assert (store.held_bytes, store.allocated_bytes) == (0, 0)
-    assert put(store).queue_offset == 0
+    assert put(store, body=b"new").queue_offset == 0
+    assert bodies(store) == [b"new"]
     assert not store.delete_topic("nobody")
+
+
+def test_memory_of_a_slab_that_went_is_used_again_unless_a_reader_holds_a_part_of_it():
+    log = MemoryLog(0)
+    slab = log.add(1 * MiB)
+    address = slab.data.ctypes.data
+    log.remove(slab)
+    del slab
+
+    slab = log.add(1 * MiB)
+    assert slab.data.ctypes.data == address
+    assert (slab.first, slab.used, slab.base) == (0, 0, 1 * MiB)
+
+    held = slab.view[10:20]
+    log.remove(slab)
+    del slab
+    assert log.allocated_bytes == 1 * MiB
+    assert log.add(1 * MiB).data.ctypes.data != address
+    assert len(held) == 10
 
 
 @pytest.mark.slow

@@ -13,23 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from orbitmq.clock import Clock
 from orbitmq.errors import FormatError, StoreError
 from orbitmq.files.disk import Disk
-from orbitmq.format.columns import ScanOptions
-from orbitmq.format.cq_unit import UNIT, UNIT_BYTES, UNIT_DTYPE, tag_hash
+from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.kernels import Kernels
-from orbitmq.format.properties import find_property
-from orbitmq.format.record import decode_record
 from orbitmq.message import (
     TOPIC_BYTES_MAX,
     AppendRequest,
     AppendResult,
     AppendStatus,
     Host,
-    Property,
     QueueType,
     SysFlag,
 )
@@ -38,7 +32,7 @@ from orbitmq.store.log.append_encode import ClientBatch, SingleRecord
 from orbitmq.store.log.append_rules import AppendRules, Prepared, illegal, refuse
 from orbitmq.store.memory.limit import default_limit
 from orbitmq.store.memory.memory_reads import MemoryReads
-from orbitmq.store.memory.queues import MemoryQueue, NoBatchQueues
+from orbitmq.store.memory.queues import MemoryQueue, MemoryQueues, NoBatchQueues
 from orbitmq.store.memory.reserve import OffsetReserve
 from orbitmq.store.memory.slabs import Slab, TopicRecords
 from orbitmq.store.reads.read import QueueReader
@@ -48,8 +42,9 @@ if TYPE_CHECKING:
     from orbitmq.wire.fast import SendRun
 
 _SLAB_BYTES_MAX: Final = 8 * MiB
-_SCAN: Final = ScanOptions()
 _SLABS_LEAST: Final = 64  # the limit is so many slabs at least
+
+_HOSTS_BYTES: Final = 2 * (4 + 4)  # as a record has them: IPv4 and port, of producer and broker
 
 _Target = tuple[MemoryQueue, int]  # and how many messages go there
 
@@ -74,7 +69,9 @@ class MemoryStore(MemoryReads):
         self._now_ms = clock.now_ms
         self._append_lock, lock = threading.Lock(), threading.Lock()
         self._held_bytes, self._last_ms, self._closed = 0, 0, False
-        self._reserve = OffsetReserve(state_file, disk, lock)
+        self._born_host: Host | None = None  # whose packed hosts `_hosts` are
+        self._hosts = b""
+        self._reserve = OffsetReserve(state_file, disk, lock, MemoryQueues(kernels))
         super().__init__(lock, self._reserve.queues, self._reserve.log)
         self._rules = AppendRules(config, lambda _: QueueType.SIMPLE)
         self._reserve.load()
@@ -82,7 +79,7 @@ class MemoryStore(MemoryReads):
 
     def use(self, config: StoreConfig) -> None:
         """Follow these settings."""
-        self._config = config
+        self._config, self._born_host = config, None
         self._rules.use(config)
         # Everything here is in memory, however much that is.
         near = replace(config, memory_bytes=1 << 62)
@@ -119,6 +116,7 @@ class MemoryStore(MemoryReads):
         """Forget a topic and its offsets; tell whether it was known."""
         with self._append_lock:
             with self._lock:
+                self._queues.make_units()
                 known = self._queues.remove_topic(topic)
                 records = self._topics.pop(topic, None)
                 if records is not None:
@@ -153,10 +151,9 @@ class MemoryStore(MemoryReads):
                     encoded = record.encode(log_offset=log_offset, store_ms=store_ms)
                 except (struct.error, OverflowError) as error:
                     return illegal(f"a number of the message does not fit its field: {error}")
-                slab, at = self._take(request.topic, record.size, 1)
+                slab, at = self._take([(queue, 1)], record.size, 1)
                 slab.view[at : at + record.size] = encoded
-                tags = find_property(prepared.properties, Property.TAGS)
-                queue.units += UNIT.pack(log_offset, record.size, tag_hash(tags))
+                self._queues.written(request.topic, slab, record.size)
         return AppendResult(
             AppendStatus.PUT_OK, log_offset, record.size, number, store_ms, queue.queue_id
         )
@@ -187,41 +184,41 @@ class MemoryStore(MemoryReads):
             store_ms = self._store_ms()
             with self._lock:
                 number = queue.next_offset
-                self._make_room(request.topic, size, count)
-                slab, at = self._take(request.topic, size, count)
+                log_offset = self._make_room(request.topic, size, count)
                 encoded = batch.encode(
-                    log_offset=slab.base + at, queue_offset=number, store_ms=store_ms
+                    log_offset=log_offset, queue_offset=number, store_ms=store_ms
                 )
+                slab, at = self._take([(queue, count)], size, count)
                 slab.view[at : at + size] = encoded
-                self._add_units([(queue, count)], slab, at, at + size)
-        return _batch_results(batch.sizes, slab.base + at, number, store_ms, queue.queue_id)
+                self._queues.written(request.topic, slab, size)
+        return _batch_results(batch.sizes, log_offset, number, store_ms, queue.queue_id)
 
-    def append_sends(self, run: "SendRun", born_host: Host) -> bool:
-        """Append the messages of a run of sends to one topic; False: one by one, then."""
-        topic, config = run.queues[0].topic, self._config
-        own = config.store_host
-        if (
-            any(queue.topic != topic for queue in run.queues)
-            or len(topic) > TOPIC_BYTES_MAX
-            or len(born_host.address) != 4
-            or len(own.address) != 4
-            or config.property_crc
-        ):
-            return False
+    def append_sends(self, run: "SendRun", born_host: Host) -> list[int] | None:
+        """Append a run of sends to one topic; return its queues' numbers. None: one by one, then."""
+        topic, config, size = run.queues[0].topic, self._config, run.record_bytes
+        if config.property_crc or len(topic) > TOPIC_BYTES_MAX:
+            return None
+        if any(queue.topic != topic for queue in run.queues):
+            return None
         with self._append_lock:
+            if self._born_host is not born_host:
+                self._born_host = born_host
+                self._hosts = born_host.packed() + config.store_host.packed()
+            if len(self._hosts) != _HOSTS_BYTES:
+                return None
             targets = [(self._queue(topic, queue.queue_id), queue.messages) for queue in run.queues]
-            if self._refusal(targets, run.record_bytes) is not None:
-                return False
-            store_ms, hosts = self._store_ms(), born_host.packed() + own.packed()
+            if self._refusal(targets, size) is not None:
+                return None
+            store_ms = self._store_ms()
             with self._lock:
-                numbers = [queue.next_offset for queue, _ in targets]
-                count = sum(messages for _, messages in targets)
-                self._make_room(topic, run.record_bytes, count)
-                slab, at = self._take(topic, run.record_bytes, count)
-                run.write(slab.data, at, slab.base + at, store_ms, hosts, numbers)
+                offsets = [queue.next_offset for queue, _ in targets]
+                count = sum([messages for _, messages in targets])
+                self._make_room(topic, size, count)
+                slab, at = self._take(targets, size, count)
+                run.write(slab.data, at, slab.base + at, store_ms, self._hosts, offsets)
                 run.publish()
-                self._add_units(targets, slab, at, at + run.record_bytes)
-        return True
+                self._queues.written(topic, slab, size)
+        return [queue.number for queue, _ in targets]
 
     def _prepared(self, request: AppendRequest) -> Prepared | AppendResult:
         """Return the message as it becomes a record, or why a topic in memory does not take it."""
@@ -240,6 +237,9 @@ class MemoryStore(MemoryReads):
     # Below, up to the reads: only with the append lock held
 
     def _queue(self, topic: str, queue_id: int) -> MemoryQueue:
+        number = self._queues.find(topic, queue_id)
+        if number >= 0:
+            return self._queues[number]
         with self._lock:
             return self._queues.add(topic, queue_id)
 
@@ -251,12 +251,11 @@ class MemoryStore(MemoryReads):
         """Return why so much cannot be taken; None: it can, and its offsets are reserved."""
         if self._closed:
             return refuse(AppendStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
-        count = sum(messages for _, messages in targets)
+        count = sum([messages for _, messages in targets])
         if size + count * UNIT_BYTES > self.bytes_max:
             limit = f"memoryTopicBytesMax is {self.bytes_max}"
             return illegal(f"the record takes {size + count * UNIT_BYTES} bytes, {limit}")
-        room = max(size, _SLAB_BYTES_MAX)
-        if all(self._reserve.covers(queue, messages, room) for queue, messages in targets):
+        if self._reserve.covers(targets, max(size, _SLAB_BYTES_MAX)):
             return None
         try:
             self._reserve.write()
@@ -275,9 +274,11 @@ class MemoryStore(MemoryReads):
             self._evict(topic if records.slabs else self._oldest_topic(), over)
         return records.next_log_offset(size)
 
-    def _take(self, topic: str, size: int, count: int) -> tuple[Slab, int]:
-        """Return where to write so much; there is room."""
-        records = self._topics[topic]
+    def _take(self, targets: Sequence[_Target], size: int, count: int) -> tuple[Slab, int]:
+        """Give offsets to so many messages, and return where to write them; there is room."""
+        records = self._topics[targets[0][0].topic]
+        for queue, messages in targets:
+            queue.next_offset += messages
         before = records.held_bytes
         taken = records.take(size, count)
         self._held_bytes += records.held_bytes - before
@@ -286,7 +287,10 @@ class MemoryStore(MemoryReads):
         return taken
 
     def _evict(self, topic: str, wanted: int) -> None:
+        """Let go of so many bytes of a topic, at most of its oldest slab."""
         records = self._topics[topic]
+        if records.slabs[0].with_units < records.slabs[0].used:
+            self._queues.make_units()
         before = records.held_bytes
         for queue_id, count in records.drop(wanted).items():
             self._queues.add(topic, queue_id).drop(count)
@@ -296,24 +300,6 @@ class MemoryStore(MemoryReads):
     def _oldest_topic(self) -> str:
         held = (name for name, records in self._topics.items() if records.slabs)
         return min(held, key=lambda name: self._topics[name].oldest_ms())
-
-    def _add_units(self, targets: Sequence[_Target], slab: Slab, start: int, end: int) -> None:
-        """Give each of these records its unit; they are the newest of their queues."""
-        if len(targets) == 1 and targets[0][1] == 1:  # hardly worth a kernel
-            record = decode_record(slab.view[start:end], check_crc=False)
-            unit = UNIT.pack(slab.base + start, end - start, tag_hash(record.tags))
-            targets[0][0].units += unit
-            return
-        rows = self._kernels().scan(slab.data, start, end, slab.base, _SCAN).rows
-        units = np.empty(len(rows), dtype=UNIT_DTYPE)
-        for name in UNIT_DTYPE.names or ():
-            units[name] = rows[name]
-        if len(targets) > 1:
-            units = units[np.argsort(rows["queue_id"], kind="stable")]
-        data, at = units.tobytes(), 0
-        for queue, count in sorted(targets, key=lambda target: target[0].queue_id):
-            queue.units += data[at : at + count * UNIT_BYTES]
-            at += count * UNIT_BYTES
 
 
 def _batch_results(

@@ -6,7 +6,7 @@ only when the file on disk is beyond it. So a start after a kill begins at the r
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -30,12 +30,11 @@ _log = logging.getLogger(__name__)
 class OffsetReserve:
     """The state file. `lock` guards queues and log; whoever calls `write` does not hold it."""
 
-    def __init__(self, path: Path, disk: Disk, lock: threading.Lock) -> None:
-        self._path, self._disk, self._lock = path, disk, lock
+    def __init__(self, path: Path, disk: Disk, lock: threading.Lock, queues: MemoryQueues) -> None:
+        self._path, self._disk, self._lock, self.queues = path, disk, lock, queues
         self._write_lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="orbitmq-memory")
         self._asked = self._closed = False
-        self.queues = MemoryQueues()
         self.log = MemoryLog(MEMORY_LOG_OFFSET)
         self._log_reserved = MEMORY_LOG_OFFSET
 
@@ -50,12 +49,15 @@ class OffsetReserve:
                 self.queues.add(topic, self._number(queue_id), self._number(offset))
         self.write()
 
-    def covers(self, queue: MemoryQueue, count: int, size: int) -> bool:
-        """Tell whether so many offsets of a queue, and a slab of this size, may be used."""
-        left = queue.reserved - queue.next_offset
-        if left < BLOCK // 2:
-            self.write_soon()
-        return count <= left and self.log.next_offset + size <= self._log_reserved
+    def covers(self, targets: Iterable[tuple[MemoryQueue, int]], size: int) -> bool:
+        """Tell whether so many offsets of these queues, and a slab of this size, may be used."""
+        for queue, count in targets:
+            left = queue.reserved - queue.next_offset
+            if left < BLOCK // 2:
+                self.write_soon()
+            if count > left:
+                return False
+        return self.log.next_offset + size <= self._log_reserved
 
     def write_soon(self) -> None:
         """Have more reserved in the background."""

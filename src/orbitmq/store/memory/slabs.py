@@ -4,7 +4,9 @@ A slab belongs to one topic, so that what a topic lets go of is memory that is g
 slabs start at `MEMORY_LOG_OFFSET`, above everything that a log on disk can reach, and are never used twice.
 """
 
+import mmap
 import struct
+import sys
 from bisect import bisect_right
 from collections import deque
 from typing import Final
@@ -14,28 +16,38 @@ import numpy as np
 from orbitmq.format.columns import Bytes
 from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.record import QUEUE_ID_AT, store_ms_at
-from orbitmq.units import KiB
+from orbitmq.units import KiB, MiB
 
 SLAB_BYTES_LEAST: Final = 4 * KiB
+_MAPPED_FROM: Final = 1 * MiB
+_UNUSED: Final = (
+    2  # references: a variable, and the argument of `getrefcount`; a view of it has one more
+)
 _SHARE: Final = 32
 """A new slab is this part of what its topic holds: what lies idle in a topic's first and last is little."""
 _SIZE_AND_QUEUE: Final = struct.Struct(f">i{QUEUE_ID_AT - 4}xi")
 
 
+def _allocate(size: int) -> Bytes:
+    """Return memory of its own. NumPy asks for huge pages: making those costs sends a third of their rate."""
+    if size < _MAPPED_FROM:
+        return np.empty(size, dtype=np.uint8)
+    return np.frombuffer(mmap.mmap(-1, size), dtype=np.uint8)
+
+
 class Slab:
-    """Records of one topic, one after another: those at [first, used) are there."""
+    """Records of one topic, one after another: those at [first, used) are there, the last without units."""
 
-    __slots__ = ("base", "data", "first", "used", "view")
+    __slots__ = ("base", "data", "first", "size", "used", "view", "with_units")
 
-    def __init__(self, base: int, size: int) -> None:
-        self.base = base
-        self.data: Bytes = np.empty(size, dtype=np.uint8)
+    def __init__(self, base: int, data: Bytes) -> None:
+        self.base, self.size, self.data = base, len(data), data
         self.view = self.data.data
-        self.first = self.used = 0
+        self.first = self.used = self.with_units = 0
 
     @property
     def room(self) -> int:
-        return len(self.view) - self.used
+        return self.size - self.used
 
 
 class MemoryLog:
@@ -45,9 +57,10 @@ class MemoryLog:
         self.next_offset = start  # of the next slab
         self._bases: list[int] = []
         self._slabs: list[Slab] = []
+        self._spare: Bytes | None = None  # of the last slab that went; new memory costs page faults
 
     def add(self, size: int) -> Slab:
-        slab = Slab(self.next_offset, size)
+        slab = Slab(self.next_offset, self._memory(size))
         self._bases.append(slab.base)
         self._slabs.append(slab)
         self.next_offset += size
@@ -57,6 +70,15 @@ class MemoryLog:
         at = bisect_right(self._bases, slab.base) - 1
         assert self._slabs[at] is slab
         del self._bases[at], self._slabs[at]
+        if slab.size >= _MAPPED_FROM:
+            self._spare = slab.data
+
+    def _memory(self, size: int) -> Bytes:
+        """Return the memory of a slab that went if it fits and no answer holds a part of it, else new one."""
+        spare, self._spare = self._spare, None
+        if spare is not None and len(spare) == size and sys.getrefcount(spare) == _UNUSED:
+            return spare
+        return _allocate(size)
 
     def find(self, log_offset: int) -> Slab | None:
         """Return the slab whose records may lie at this log offset."""
@@ -78,7 +100,8 @@ class MemoryLog:
 
     @property
     def allocated_bytes(self) -> int:
-        return sum(len(slab.view) for slab in self._slabs)
+        spare = 0 if self._spare is None else len(self._spare)
+        return spare + sum(slab.size for slab in self._slabs)
 
 
 class TopicRecords:
@@ -117,17 +140,16 @@ class TopicRecords:
         return store_ms_at(self.slabs[0].view, self.slabs[0].first)
 
     def drop(self, wanted: int) -> dict[int, int]:
-        """Let the oldest records go until so many bytes are free; return how many of each queue."""
+        """Let the oldest records go, for so many bytes or a whole slab; return how many of each queue."""
         counts: dict[int, int] = {}
-        target = max(self.held_bytes - wanted, 0)
-        while self.slabs and self.held_bytes > target:
-            slab = self.slabs[0]
+        target, slab = self.held_bytes - wanted, self.slabs[0]
+        while self.held_bytes > target and slab.first < slab.used:
             size, queue_id = _SIZE_AND_QUEUE.unpack_from(slab.view, slab.first)
             counts[queue_id] = counts.get(queue_id, 0) + 1
             slab.first += size
             self.held_bytes -= size + UNIT_BYTES
-            if slab.first == slab.used:
-                self._retire()
+        if slab.first == slab.used:
+            self._retire()
         return counts
 
     def _retire(self) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
-import numpy as np
-
 from orbitmq.clock import Clock
 from orbitmq.format.cq_unit import CqUnit
 from orbitmq.format.message_id import MEMORY_LOG_OFFSET
@@ -126,7 +124,7 @@ class StoreWithMemory(MessageStore):
             return super().append_nowait(request, flush=flush)
         result = self.memory.append(request)
         if result.status is AppendStatus.PUT_OK:
-            self._grew((request.topic, request.queue_id))
+            self._grew([self.memory.queue_number(request.topic, request.queue_id)])
         return result
 
     def append_many_nowait(
@@ -159,22 +157,22 @@ class StoreWithMemory(MessageStore):
             return super().append_client_batch_nowait(request, flush=flush)
         results = self.memory.append_client_batch(request)
         if results[0].status is AppendStatus.PUT_OK:
-            self._grew((request.topic, request.queue_id))
+            self._grew([self.memory.queue_number(request.topic, request.queue_id)])
         return results
 
     def append_sends_nowait(self, run: "SendRun", born_host: Host, *, flush: bool = True) -> bool:
         """Append a run of sends, all on disk or all to one topic in memory; False: one by one, then."""
         if not any(self._is_memory(queue.topic) for queue in run.queues):
             return super().append_sends_nowait(run, born_host, flush=flush)
-        if not self.memory.append_sends(run, born_host):
+        grown = self.memory.append_sends(run, born_host)
+        if grown is None:
             return False
-        self._grew(*((queue.topic, queue.queue_id) for queue in run.queues))
+        self._grew(grown)
         return True
 
-    def _grew(self, *queues: tuple[str, int]) -> None:
-        """Tell those who wait for these queues; what they have now can be read at once."""
-        numbers = [_NUMBERS + self.memory.queue_number(*queue) for queue in queues]
-        tell(self._dispatch.on_dispatched, np.array(numbers, dtype=np.int32))
+    def _grew(self, numbers: list[int]) -> None:
+        """Tell those who wait for these queues in memory; what they have now can be read at once."""
+        tell(self._dispatch.on_dispatched, [_NUMBERS + number for number in numbers])
 
     # Reading; `get` goes by way of `_Reader`
 
