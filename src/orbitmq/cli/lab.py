@@ -16,7 +16,9 @@ SIZES = ("small", "full")
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME", help="Which experiments; none: all of them, in a minute or two."),
+    typer.Argument(
+        metavar="NAME", help="Which experiments; none: all of them, in a minute or two."
+    ),
 ]
 SizeName = Annotated[
     str,

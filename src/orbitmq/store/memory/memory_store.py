@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _SLAB_BYTES_MAX: Final = 8 * MiB
 _SLABS_LEAST: Final = 64  # the limit is so many slabs at least
-
 _HOSTS_BYTES: Final = 2 * (4 + 4)  # as a record has them: IPv4 and port, of producer and broker
 
 _Target = tuple[MemoryQueue, int]  # and how many messages go there

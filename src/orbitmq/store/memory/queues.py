@@ -18,9 +18,8 @@ from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.units import MiB
 
 _ONE_FILE: Final = 1 << 62  # no queue gets so long
-_WAITING_BYTES_MAX: Final = (
-    1 * MiB
-)  # records without units: whoever reads next has to wait for them
+_WAITING_BYTES_MAX: Final = 1 * MiB
+"""So many bytes of records may be without units: whoever reads next has to wait for them."""
 _SCAN: Final = ScanOptions()
 
 
