@@ -112,9 +112,19 @@ def check(mutants: Sequence[Mutant], root: Path) -> None:
             raise WrongListError(f"{mutant}: with it {mutant.file} is no Python: {error}") from None
         if same:
             raise WrongListError(f"{mutant}: it changes nothing")
-        missing = [test for test in mutant.tests if not (root / test.partition("::")[0]).exists()]
+        missing = [test for test in mutant.tests if not _is_there(root, test)]
         if missing or not mutant.tests:
             raise WrongListError(f"{mutant}: no such test: {', '.join(missing) or 'none is named'}")
+
+
+def _is_there(root: Path, test: str) -> bool:
+    """Tell whether there is such a file, and in it a function of the name."""
+    path, _, name = test.partition("::")
+    if not name:
+        return (root / path).exists()
+    function = re.escape(name.partition("[")[0])
+    source = (root / path).read_text(encoding="utf-8") if (root / path).is_file() else ""
+    return re.search(rf"^(?:async )?def {function}\(", source, re.MULTILINE) is not None
 
 
 class Copy:

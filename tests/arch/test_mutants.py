@@ -106,8 +106,9 @@ def test_a_fault_that_hangs_its_test_is_killed(tree):
         ("<= LIMIT", "<= (", "tests/test_thing.py", "is no Python"),
         ("<= LIMIT", "<= (LIMIT)", "tests/test_thing.py", "changes nothing"),
         ("<= LIMIT", "< LIMIT", "tests/test_gone.py", "no such test: tests/test_gone.py"),
+        ("<= LIMIT", "< LIMIT", "tests/test_thing.py::test_gone", "test_thing.py::test_gone"),
     ],
-    ids=["text gone", "text twice", "no Python", "no change", "no test"],
+    ids=["text gone", "text twice", "no Python", "no change", "no file", "no test"],
 )
 def test_a_list_that_does_not_fit_is_refused(tree, find, put, tests, words):
     plant(tree, "a fault", find, put, tests)

@@ -83,6 +83,18 @@ def test_a_transient_buffer_is_committed_when_enough_pages_or_enough_time_have_g
         assert [(call.at_ms, call.length) for call in written] == [(expected_ms, size)]
 
 
+@pytest.mark.feature("F60")
+def test_a_flush_that_is_asked_for_brings_a_transient_buffer_to_the_disk(tmp_path):
+    with ConfStore(tmp_path, {"transientStorePoolEnable": True}) as case:
+        result = case.store.append(request_of(200))
+        assert case.store.flushed_offset == 0
+
+        case.store.flush()
+
+        assert case.store.flushed_offset == result.size
+        assert case.disk.seen("sync_data", FIRST)
+
+
 @wires("transientStorePoolEnable")
 def test_without_a_transient_pool_a_message_is_in_its_file_at_once(tmp_path):
     with ConfStore(tmp_path) as case:
