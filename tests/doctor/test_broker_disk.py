@@ -68,7 +68,8 @@ def test_a_store_that_refuses_messages_after_a_failed_sync_is_told_until_a_resta
     disk = FaultyDisk()
     broker = Broker(tmp_path, settings=SYNC, disk=disk)
     cluster = Cluster(broker)
-    with pytest.raises(StoreError, match="Input/output error"), broker:
+    broker.start()
+    try:
         cluster.create("Orders", queues=1)
         cluster.send("Orders", "a")
         fine = doctor.fine(broker.namesrv)
@@ -76,6 +77,9 @@ def test_a_store_that_refuses_messages_after_a_failed_sync_is_told_until_a_resta
         (sent,) = cluster.send("Orders", "b")
         finding = doctor.one("the store takes no messages", broker.namesrv)
         doctor.follow(finding)
+    finally:
+        with pytest.raises(StoreError, match="Input/output error"):
+            broker.stop()
     with broker:
         cluster.send("Orders", "c")
         later = doctor.fine(broker.namesrv)

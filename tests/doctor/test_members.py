@@ -24,7 +24,8 @@ def test_a_member_that_does_not_pull_is_told_until_it_does(cluster, ask):
     topic, group = cluster.create(cluster.name(), queues=1), cluster.name("readers")
     cluster.send(topic, "a")
     asked = "--group", group, "--stuck-after", 0
-    with member(cluster, group, {topic: "*"}, start_from="first") as consumer:
+    settings = {"start_from": "first", "persist_interval_ms": 50}
+    with member(cluster, group, {topic: "*"}, **settings) as consumer:
         wait_until(lambda: acknowledged(cluster, group, topic) == 1)
         consumer.pause()
         cluster.send(topic, "b")  # the pull that waits takes it

@@ -209,7 +209,8 @@ def capacity_bytes(text: str) -> int:
     if found is None:
         return 0
     whole, part, unit = found.groups()
-    return round(float(f"{whole}.{part or 0}") * 1024 ** " KMGTPE".index(unit or " "))
+    power = " KMGTPE".index(unit or " ")
+    return round(float(f"{whole}.{part or 0}") * (1 << 10 * power))
 
 
 def next_delete_hour(hours: Sequence[int], from_ms: int) -> int:
