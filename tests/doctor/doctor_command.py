@@ -46,7 +46,7 @@ class Doctor:
         """Run what a finding advises; it must work. Code 1: it shows the same from nearer."""
         program, *words = shlex.split(finding["command"])
         assert program == "orbitmq"
-        runner = CliRunner(env={"ORBITMQ_NAMESRV_ADDR": self.namesrv or None})
+        runner = CliRunner(env={"ORBITMQ_NAMESRV_ADDR": self.namesrv or None, "COLUMNS": "200"})
         result = runner.invoke(app, words)
         assert result.exit_code == code, result.output + repr(result.exception)
         return str(result.stdout)

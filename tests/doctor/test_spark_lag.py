@@ -122,10 +122,11 @@ def test_what_the_job_has_dispatched_and_is_gone_is_damage(followed, lost):
     for file in (followed.root / lost).iterdir():
         file.unlink()
 
-    result = followed.check()
+    result = followed.check("--output", "json")
 
+    advice = {one["advice"] for one in json.loads(result.stdout)["findings"]}
     assert result.exit_code == 1
-    assert "Run `orbitmq store rebuild`" in result.output
+    assert any("Run `orbitmq store rebuild`" in one for one in advice)
 
 
 def test_a_wrong_unit_in_the_dispatched_part_is_damage(followed):
