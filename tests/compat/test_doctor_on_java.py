@@ -15,6 +15,7 @@ from compat.java_cluster import (
     BROKER_MAIN,
     SMALL_BROKER,
     broker_settings,
+    java_broker,
     java_command,
     running,
     write_settings,
@@ -22,6 +23,7 @@ from compat.java_cluster import (
 from compat.java_store import needs_java
 from compat.scenarios import fresh
 from compat.server_process import ServerProcess, free_port
+from golden_stores import settings, unpack
 from orbitmq.client import Admin, Consumer, Message, Producer
 
 pytestmark = [pytest.mark.compat, needs_java, pytest.mark.feature("X5")]
@@ -84,6 +86,26 @@ def test_a_group_above_the_last_message_of_a_java_broker_is_told_and_reset(
 
     assert finding["numbers"]["max_offset"] == 1
     assert gone(cluster, "illegal", "--group", group)
+
+
+@pytest.mark.feature("F106")
+def test_a_group_below_the_first_message_of_a_java_broker_is_told_and_reset(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    root = tmp_path / "broker"
+    unpack("cleaned", root).rename(root / "store")  # its first segments are deleted
+    asked = "--group", "Clean_cg"
+
+    with java_broker(tmp_path, namesrv=cluster.namesrv, root=root, settings=settings("cleaned")):
+        wait(cluster, "below the first message", *asked)
+        found = [one for one in look(cluster, *asked) if one["subject"] == "offsets"]
+        for finding in found:
+            follow(finding)
+        reset = gone(cluster, "illegal", *asked)
+
+    assert [one["numbers"]["offset"] for one in found] == [40, 40, 40, 30]
+    assert all(one["numbers"]["deleted_unread"] > 0 for one in found)
+    assert reset
 
 
 @pytest.mark.feature("F111")

@@ -15,6 +15,7 @@ from crash.workload import FLUSHED, Ack, write_topics
 from dispatch_job import StandInJob
 from orbitmq.errors import FormatError
 from orbitmq.files.disk import Disk
+from orbitmq.files.state_file import State, parse_state, read_state, write_state
 from orbitmq.format.checkpoint import decode as decode_checkpoint
 from orbitmq.format.kernels import plain
 from orbitmq.format.record import decode_record
@@ -281,22 +282,39 @@ def _require_in_quarantine(root: Path, bad: list[bytes]) -> None:
         assert any(content.rstrip(b"\0") in path.read_bytes() for path in kept)
 
 
+OFFSETS = Path("config", "consumerOffset.json")
+
+
+def _broken_offsets(scene: Scene) -> State:
+    """Break a state file; return what the version before it says."""
+    versions = [{"offsetTable": {"T@g": {"0": number}}} for number in (1, 2)]
+    for version in versions:
+        write_state(scene.disk, scene.root / OFFSETS, version)
+    (scene.root / OFFSETS).write_text("{")
+    scene.disk.sync_file_system(scene.root)
+    return versions[0]
+
+
 @pytest.mark.feature("X8")
 def test_a_power_cut_during_repair_loses_nothing_else(place: Path) -> None:
     scene = Scene(place)
     with scene.open() as store:
         scene.append(store, 24)
     bad = [_damage(scene, 5)]
+    offsets = _broken_offsets(scene)
     scene.disk.armed = True
 
     def repair(root: Path, disk: Disk) -> None:
+        assert read_state(root / OFFSETS) == offsets  # a broker that is started instead reads them
         settings = broker_settings(scene.config())
         repair_store(root, settings, kernels=plain(), clock=scene.clock, disk=disk)
 
     repair(scene.root, scene.disk)
+    assert parse_state((scene.root / OFFSETS).read_text()) == offsets
 
     def is_kept(root: Path, _: RecoveryReport) -> None:
         _require_in_quarantine(root, bad)
+        assert read_state(root / OFFSETS) == offsets
 
     # Who repairs and is cut short repairs again.
     scene.check(least=30, before=lambda root: repair(root, NoSyncDisk()), then=is_kept)

@@ -3,57 +3,20 @@
 import json
 import os
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import count, islice
 
 import pytest
 from typer.testing import CliRunner
 
-from conf_store import SMALL, ConfStore, broker_conf
+from conf_store import SMALL, broker_conf
+from doctor.planted_store import HOUR, keyed
 from golden_stores import GOLDEN, STORES, unpack
 from orbitmq.cli import app
-from orbitmq.files.disk import Disk
-from orbitmq.files.state_file import write_state
-from orbitmq.message import AppendRequest
+from orbitmq.format.index_file import key_hash
 from orbitmq.store.clean import disk_ratio
-from orbitmq.testing.builders import HOST_V4
-from orbitmq.testing.fake_clock import FakeClock
 
 pytestmark = pytest.mark.feature("X5")
-
-HOUR = 3600
-
-
-def real_clock(ahead_s: int = 0) -> FakeClock:
-    """A clock that stands at the present, or so far ahead of it."""
-    clock = FakeClock()
-    clock.set_now_ms(round((time.time() + ahead_s) * 1000))
-    return clock
-
-
-def keyed(n: int, key: str = "", queue_id: int = 0, size: int = 10) -> AppendRequest:
-    properties = f"KEYS\x01{key or f'k{n}'}\x02TAGS\x01t\x02".encode()
-    return AppendRequest("Orders", queue_id, bytes(size), properties, born_host=HOST_V4)
-
-
-class Planted:
-    """A store below a folder, with its broker.conf."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.root, self.conf = folder, folder / "store", folder / "broker.conf"
-
-    def write(self, *requests: AppendRequest, ahead_s: int = 0, **given: object) -> "Planted":
-        with ConfStore(self.folder, given, clock=real_clock(ahead_s)) as store:
-            store.append(*requests)
-        return self
-
-    @property
-    def words(self) -> list[object]:
-        return [self.root, "--config", self.conf]
-
-
-@pytest.fixture
-def planted(tmp_path: Path) -> Planted:
-    return Planted(tmp_path)
 
 
 def test_a_store_without_fault_has_no_finding(planted, doctor):
@@ -121,12 +84,40 @@ def test_thorough_reads_all_of_the_log(planted, doctor, monkeypatch):
     assert doctor.look(*planted.words, "--thorough", code=4) != []
 
 
-def test_a_broken_state_file_is_exit_code_4(planted, doctor):
+def test_a_broken_state_file_is_exit_code_4_until_it_is_repaired(planted, doctor):
     planted.write(keyed(1))
-    (planted.root / "config").mkdir(exist_ok=True)
-    (planted.root / "config" / "topics.json").write_text("{")
+    planted.topics(Orders=(1, 1))
+    planted.topics(Orders=(2, 2))
+    topics = planted.root / "config" / "topics.json"
+    before = topics.with_name("topics.json.bak").read_bytes()
+    topics.write_text("{")
 
-    assert doctor.one("state:", *planted.words, code=4)["severity"] == "corrupt"
+    finding = doctor.one("state:", *planted.words, code=4)
+    doctor.follow(finding)
+
+    assert finding["severity"] == "corrupt"
+    assert finding["where"].startswith(f"{topics}, ")
+    assert topics.read_bytes() == before
+    assert [
+        path.read_text() for path in planted.root.glob("orbitmq.quarantine/**/topics.json")
+    ] == ["{"]
+    assert doctor.fine(*planted.words)
+
+
+def test_a_broken_state_file_without_a_version_before_it_is_left_to_a_backup(planted, doctor):
+    planted.write(keyed(1))
+    planted.topics(Orders=(1, 1))
+    topics = planted.root / "config" / "topics.json"
+    whole = topics.read_bytes()
+    topics.write_text("{")
+
+    finding = doctor.one("state:", *planted.words, code=4)
+    shown = doctor.follow(finding, code=1)
+    topics.write_bytes(whole)
+
+    assert "Restore it from a backup" in finding["meaning"]
+    assert "topics.json" in shown
+    assert doctor.fine(*planted.words)
 
 
 def test_a_directory_without_a_store_is_an_error_that_says_so(tmp_path, doctor):
@@ -164,6 +155,50 @@ def test_an_index_with_too_few_slots_is_told_until_it_has_more(planted, doctor):
     assert numbers["foreign_per_cent"] > 90
     assert numbers["longest"] >= 45
     assert doctor.fine(*planted.words)
+
+
+def colliding(slot: int, slots: int) -> Iterator[str]:
+    """Yield keys that lead to one slot."""
+    names = (f"key{n}" for n in count())
+    return (name for name in names if key_hash("Orders", name) % slots == slot)
+
+
+@pytest.mark.feature("F107")
+def test_the_share_of_foreign_entries_is_that_of_a_count_by_hand(planted, doctor):
+    (often, seldom), lonely = islice(colliding(0, 2), 2), next(colliding(1, 2))
+    keys = [often] * 30 + [seldom] * 20 + [lonely] * 20
+    planted.write(*(keyed(n, key=key) for n, key in enumerate(keys)), maxHashSlotNum=2)
+
+    numbers = doctor.one("key queries are slow", *planted.words)["numbers"]
+    asked = {key: key_line(doctor, planted, key) for key in (often, seldom, lonely)}
+
+    # Who asks for each entry's key walks its chain: 50 entries 50 times, 20 entries 20 times.
+    assert (numbers["longest"], numbers["mean"], numbers["slots"]) == (50, 35, 2)
+    assert numbers["foreign_per_cent"] == round(100 * 2 * 30 * 20 / (50 * 50 + 20 * 20), 1)
+    assert "has 30 messages, 50 entries walked, 40 % foreign" in asked[often]
+    assert "has 20 messages, 50 entries walked, 60 % foreign" in asked[seldom]
+    assert "has 20 messages, 20 entries walked, 0 % foreign" in asked[lonely]
+
+
+def key_line(doctor, planted, key: str) -> str:
+    """Return what is said of a key that is found."""
+    result = doctor.run(*planted.words, "--topic", "Orders", "--key", key)
+    (line,) = [one for one in json.loads(result.stdout)["looked_at"] if one.startswith("key: ")]
+    return line
+
+
+@pytest.mark.feature("F107")
+def test_a_chain_whose_entries_are_mostly_foreign_has_too_few_slots(planted, doctor):
+    slots = 4
+    one, two, three = islice(colliding(3, slots), 3)
+    keys = [one] * 20 + [two] * 19 + [three] * 19
+    planted.write(*(keyed(n, key=key) for n, key in enumerate(keys)), maxHashSlotNum=slots)
+
+    numbers = doctor.one("too few slots", *planted.words)["numbers"]
+
+    walked, own = 58 * 58, 20 * 20 + 19 * 19 + 19 * 19
+    assert numbers["foreign_per_cent"] == round(100 * (walked - own) / walked, 1)
+    assert numbers["slot_load_per_cent"] == 25
 
 
 @pytest.mark.feature("F107")
@@ -245,9 +280,7 @@ def test_a_group_that_loses_unread_messages_by_the_next_deletion_is_told(planted
     planted.write(*(keyed(n, size=1_000) for n in range(200)), fileReservedTime=1, deleteWhen=hours)
     first, *_ = sorted((planted.root / "commitlog").iterdir())
     os.utime(first, (time.time() - 2 * HOUR,) * 2)
-    (planted.root / "config").mkdir(exist_ok=True)
-    table = {"Orders@late": {"0": 10}, "Orders@quick": {"0": 200}}
-    write_state(Disk(), planted.root / "config" / "consumerOffset.json", {"offsetTable": table})
+    planted.offsets(late=10, quick=200)
 
     finding = doctor.one("about to lose", *planted.words)
 

@@ -1,13 +1,11 @@
 """`orbitmq doctor HOST:PORT`: each situation planted on a live broker, found, and put right by the advice."""
 
 import asyncio
-import json
 import shlex
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -16,15 +14,14 @@ import pytest
 from cluster_commands import Cluster
 from command import ORBITMQ
 from conf_store import SMALL, ConfStore
-from doctor.conftest import Doctor
+from doctor.live_cluster import ClusterDoctor, OldClient, member, wait_until
 from live_broker import LiveClient, run_live
-from orbitmq.client import Admin, Consumer, MessageQueue, PullConsumer
+from orbitmq.client import Admin, MessageQueue, PullConsumer
 from orbitmq.message import AppendRequest
 from orbitmq.store.clean import disk_ratio
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.testing import Broker, FakeClock
 from orbitmq.testing.builders import HOST_V4
-from orbitmq.wire.bodies.heartbeat import ConsumerData, HeartbeatData, Subscription
 from orbitmq.wire.codes import RequestCode
 
 pytestmark = pytest.mark.feature("X5")
@@ -39,74 +36,11 @@ FORGETFUL = {
 """Small segments that may be deleted as soon as somebody asks for it, and not before."""
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Broker() as broker:
-        yield Cluster(broker)
-
-
 @pytest.fixture
 def forgetful() -> Iterator[Cluster]:
     """A broker of its own: what it deletes would be missed by the others."""
     with Broker(settings=FORGETFUL) as broker:
         yield Cluster(broker)
-
-
-class ClusterDoctor(Doctor):
-    """The doctor at a name server, asked about one topic or group, so that tests do not see each other's."""
-
-    def wait(self, what: str, *arguments: object) -> dict:
-        """Return the finding as soon as it is there."""
-        end = time.monotonic() + 20
-        while True:
-            found = self.findings(*arguments)
-            if matching := [finding for finding in found if what in finding["what"]]:
-                return matching[0]
-            assert time.monotonic() < end, found
-            time.sleep(0.05)
-
-    def findings(self, *arguments: object) -> list[dict]:
-        result = self.run(self.namesrv, *arguments)
-        assert result.exit_code in (0, 1), result.output + repr(result.exception)
-        return json.loads(result.stdout)["findings"]
-
-    def gone(self, what: str, *arguments: object) -> bool:
-        return all(what not in finding["what"] for finding in self.findings(*arguments))
-
-
-@pytest.fixture
-def ask(cluster) -> ClusterDoctor:
-    return ClusterDoctor(cluster.namesrv)
-
-
-@contextmanager
-def member(cluster: Cluster, group: str, topics: dict, handler=None, **more) -> Iterator[Consumer]:
-    with Consumer(cluster.namesrv, group, topics, handler or (lambda message: None), **more) as it:
-        yield it
-
-
-def wait_until(condition, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-class OldClient(LiveClient):
-    """A client that does not tell what it is doing."""
-
-    def on_commands(self, connection, requests) -> None:
-        for request in requests:
-            if not request.is_oneway:
-                connection.send(request.answer(1, "no such request"))
-
-    async def subscribe(self, group: str, topic: str, expression: str, kind: str) -> None:
-        wanted = Subscription(
-            topic=topic, sub_string=expression, expression_type=kind, sub_version=1
-        )
-        consumer = ConsumerData(group_name=group, subscription_data_set=[wanted])
-        data = HeartbeatData(client_id=self.client_id, consumer_data_set=[consumer])
-        assert (await self.ask(RequestCode.HEART_BEAT, body=data.encode())).code == 0
 
 
 def test_a_cluster_without_fault_has_no_finding(doctor):

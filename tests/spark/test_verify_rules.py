@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dispatch_job import dispatch_by_job
 from golden_stores import damage, rows, settings, torn_variants, unpack
 from log_builder import FIRST_MS, HOST, LogBuilder
 from orbitmq.format.properties import encode_properties
@@ -441,3 +442,23 @@ def test_a_store_that_was_killed_lags_but_has_no_findings(tmp_path: Path) -> Non
 
     assert wanted.lagging
     assert verify_here(tmp_path / "killed", OWN, split_bytes=9_000) == wanted
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["sound", "a unit lost"])
+def test_a_store_that_waits_for_its_job_is_judged_as_a_check_judges_it(
+    tmp_path: Path, damaged: bool
+) -> None:
+    config = StoreConfig.from_settings(tmp_path / "s", {**OWN, "dispatch": "spark"})
+    with MessageStore.open(config, background=False) as store:
+        fill(store, 100)
+        dispatch_by_job(store)
+        fill(store, 100)
+    if damaged:
+        file = next(path for path in sorted((tmp_path / "s").glob("consumequeue/*/*/*")))
+        patch(file, 20, bytes(20))
+
+    wanted = check_store(tmp_path / "s", OWN)
+
+    assert wanted.undispatched > 0
+    assert wanted.is_sound is not damaged
+    assert verify_here(tmp_path / "s", OWN, split_bytes=9_000) == wanted

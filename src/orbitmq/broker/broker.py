@@ -38,6 +38,7 @@ from orbitmq.broker.tables.queue_locks import QueueLocks
 from orbitmq.broker.tables.state_files import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, StateFiles
 from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.clock import Clock, SystemClock
+from orbitmq.files.disk import Disk
 from orbitmq.net.server import Server
 from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.store.memory.store_with_memory import StoreWithMemory
@@ -65,9 +66,15 @@ class Broker:
     """A broker of one store directory. Belongs to the event loop in which it was started."""
 
     def __init__(
-        self, config: BrokerConfig, *, clock: Clock | None = None, log: "ServerLog | None" = None
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock | None = None,
+        disk: Disk | None = None,
+        log: "ServerLog | None" = None,
     ) -> None:
-        self.config, self._log = config, log
+        """`disk` is what the store's files lie on; tests give one that fails."""
+        self.config, self._disk, self._log = config, disk, log
         self._clock = clock or SystemClock()
         self._context: BrokerContext | None = None
         self._sends: SendProcessor | None = None
@@ -126,7 +133,7 @@ class Broker:
             state.add(TOPICS_FILE, topics, at_once=True)
             state.add(GROUPS_FILE, groups, at_once=True)
             state.add(OFFSETS_FILE, offsets)
-            return open_store_of(config, topics, self._clock)
+            return open_store_of(config, topics, self._clock, disk=self._disk)
 
         self._opening = loop.run_in_executor(None, open_store, self._state)
         # Shielded: a start that is given up still has to close what the thread has opened.
@@ -278,18 +285,28 @@ class Broker:
 
 
 def open_store_of(
-    config: BrokerConfig, topics: TopicTable, clock: Clock, *, background: bool = True
+    config: BrokerConfig,
+    topics: TopicTable,
+    clock: Clock,
+    *,
+    disk: Disk | None = None,
+    background: bool = True,
 ) -> MessageStore:
     """Open a broker's store, with topics in memory if they are enabled."""
     if not config.memory_topics:
         return MessageStore.open(
-            config.store, clock=clock, topic_types=topics.queue_type, background=background
+            config.store,
+            clock=clock,
+            disk=disk,
+            topic_types=topics.queue_type,
+            background=background,
         )
     return StoreWithMemory.open_with_memory(
         config.store,
         is_memory=topics.is_memory,
         bytes_max=config.memory_topic_bytes_max,
         clock=clock,
+        disk=disk,
         topic_types=topics.queue_type,
         background=background,
     )

@@ -1,6 +1,7 @@
 """How records and figures of a store look: a JSON line, a line of a table, a page."""
 
 import hashlib
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -9,6 +10,7 @@ import typer
 from orbitmq.cli.output import bytes_text, print_table, time_text
 from orbitmq.format.message_id import encode_offset_id
 from orbitmq.message import Property
+from orbitmq.store.spark_dispatch.handover import dispatch_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,6 +132,7 @@ def check_value(report: "CheckReport") -> dict[str, Any]:
         "log_end": report.log_end,
         "live": report.live,
         "lagging": report.lagging,
+        "undispatched": report.undispatched,
     }
 
 
@@ -157,10 +160,13 @@ def print_check(root: "Path", report: "CheckReport") -> None:
         )
     if report.live:
         typer.echo("a broker has the store open: what it has not written yet is no finding")
-    elif report.lagging:
+    elif report.lagging and not report.undispatched:
         typer.echo(
             f"{report.lagging} units and index items are not written yet: the next start does it"
         )
+    if report.undispatched:
+        words = shlex.join(["orbitmq", *dispatch_words(root, live=report.live)])
+        typer.echo(f"the last {report.undispatched} bytes of the log wait for `{words}`")
 
 
 def _below(path: "Path", root: "Path") -> str:
@@ -242,6 +248,7 @@ def repair_value(report: "RepairReport") -> dict[str, Any]:
         "records": report.plan.records,
         "repairs": [_repair_value(repair) for repair in report.plan.repairs],
         "resized": [str(path) for path in report.resized],
+        "restored": [str(path) for path in report.restored],
         "queues_and_index_agree": recovery.adoption.is_clean if recovery else None,
         "kept": [str(path) for path in report.kept],
     }
@@ -263,6 +270,8 @@ def print_repair(report: "RepairReport") -> None:
         print_table(("repair", "segment", "position", "bytes", "lost", "cause"), rows)
     for path in report.resized:
         typer.echo(f"{path}: wrong length, missing or empty")
+    for path in report.restored:
+        typer.echo(f"{path}: cannot be read, its .bak takes its place")
     typer.echo(f"log: {report.plan.records} records, up to {report.plan.end_offset}")
     if report.dry_run:
         typer.echo(

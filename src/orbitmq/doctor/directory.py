@@ -12,7 +12,7 @@ from orbitmq.doctor import disk, index, key, newest, offsets, soundness, store_t
 from orbitmq.doctor.asked import Asked
 from orbitmq.doctor.deletion import losses, next_deletion, read_places
 from orbitmq.doctor.index_files import first_entry, measure_files
-from orbitmq.doctor.log_tail import LogTail, read_tail
+from orbitmq.doctor.log_tail import LogTail, Missing, read_tail
 from orbitmq.doctor.queue_files import QueueFacts, iter_queues
 from orbitmq.doctor.report import Finding, Report, command
 from orbitmq.errors import StoreError
@@ -22,7 +22,7 @@ from orbitmq.message import LMQ_PREFIX, SYSTEM_TOPICS
 from orbitmq.store.clean import disk_ratio
 from orbitmq.store.offline.query import by_index, by_scan
 from orbitmq.store.offline.reader import OfflineStore, Selection, first_store_ms
-from orbitmq.store.spark_dispatch.handover import Handover
+from orbitmq.store.spark_dispatch.handover import dispatch_words
 from orbitmq.store.verify.check import check_store
 from orbitmq.store.verify.facts import NEVER, look_at
 from orbitmq.store.verify.verification import check_state_files
@@ -100,28 +100,41 @@ class DirectoryDoctor:
         self.report.add(soundness.SUBJECT, seen, findings)
 
     def _newest(self) -> None:
-        lag = self._lag()
-        repair = self._of_store("check") if self.facts.live else self._of_store("rebuild")
-        if lag.by_spark:
-            repair = command("spark", "dispatch", self.root)
-        findings = [*newest.examine_lag(lag, repair), *self._topics()]
+        catch_up = self._catch_up(self.tail.undispatched)
+        findings = [*newest.examine_lag(self._lag(), catch_up), *self._topics()]
         topics = len({topic for topic, _ in self.queues})
         seen = f"{topics} topics with {len(self.queues)} queues, all of the log dispatched"
         self.report.add(newest.SUBJECT, seen, findings)
 
     def _lag(self) -> newest.DispatchLag:
         missing = self.tail.undispatched
-        by_spark = Handover(self.root).settings() is not None
-        killed = self.facts.abort and not self.facts.live and not by_spark
-        behind = self.tail.end - missing.first_offset if missing.records and not killed else 0
+        awaited = not missing.records or self._is_recovered
+        behind = 0 if awaited else self.tail.end - missing.first_offset
         return newest.DispatchLag(
             where=str(self.root),
             behind_bytes=behind,
             standing=True,
             messages=missing.records,
             since_ms=missing.first_ms,
-            by_spark=by_spark,
+            by_spark=self._waits_for_job(missing),
         )
+
+    @property
+    def _is_recovered(self) -> bool:
+        """Whether the next start dispatches what a killed broker did not."""
+        facts = self.facts
+        return facts.abort and not facts.live and facts.job_offset is None
+
+    def _waits_for_job(self, missing: Missing) -> bool:
+        """Tell whether a Spark job gets there in its own time; what it has done it does not do again."""
+        job_offset = self.facts.job_offset
+        return job_offset is not None and missing.first_offset >= job_offset
+
+    def _catch_up(self, missing: Missing) -> str:
+        """Return the command that brings these records into queues and index."""
+        if self._waits_for_job(missing):
+            return command(*dispatch_words(self.root, live=self.facts.live))
+        return self._of_store("check") if self.facts.live else self._of_store("rebuild")
 
     def _topics(self) -> Iterator[Finding]:
         known = _topic_table(self.store)
@@ -186,9 +199,8 @@ class DirectoryDoctor:
 
     def _index(self) -> None:
         missing, enabled = self.tail.unindexed, self.facts.config.index_enabled
-        killed = self.facts.abort and not self.facts.live
         unindexed = None
-        if missing.records and not (killed and enabled):
+        if missing.records and not (self._is_recovered and enabled):
             unindexed = index.Unindexed(
                 records=missing.records,
                 bytes_behind=self.tail.end - missing.first_offset,
@@ -196,7 +208,7 @@ class DirectoryDoctor:
                 first_log_offset=missing.first_offset,
                 enabled=enabled,
             )
-        rebuild = self._of_store("check") if self.facts.live else self._of_store("rebuild")
+        rebuild = self._catch_up(missing)
         advice = index.IndexAdvice(
             more_slots=self._of_store("rebuild"),
             rebuild=rebuild,

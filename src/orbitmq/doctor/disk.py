@@ -1,5 +1,6 @@
 """Disks: how full they are beside the three limits, how the log grows, what goes next, who loses by it."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -13,6 +14,8 @@ SUBJECT = "disk"
 HOURS_LEFT_MIN: Final = 24.0
 GROWTH_SPAN_MIN_MS: Final = HOUR_MS  # a shorter log does not tell how fast it grows
 LOSS_SOON_MS: Final = 24 * HOUR_MS
+# A Java broker writes 1,5 GiB where people do.
+_CAPACITY: Final = re.compile(r"Total : (\d+)(?:[.,](\d+))? ([KMGTPE]?)i?B")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +120,11 @@ def summary(facts: DiskFacts) -> str:
     parts.append(f"limits {limits.clean}, {limits.forced} and {limits.refuse} %")
     if (growth := facts.growth_per_hour) is not None:
         parts.append(f"the log grows by {round(growth)} bytes an hour")
+        parts += [
+            f"{hours:g} hours to {limits.forced} % of {disk.path}"
+            for disk in facts.disks
+            if (hours := facts.hours_left(disk, limits.forced)) is not None
+        ]
     if facts.deletion is not None:
         when = datetime.fromtimestamp(facts.deletion.at_ms / 1000).astimezone()
         parts.append(f"next deletion {when.isoformat(timespec='minutes')}")
@@ -190,6 +198,19 @@ def _loss(facts: DiskFacts, deletion: NextDeletion, loss: Loss, advice: DiskAdvi
         meaning=f"segment {deletion.first} goes {when} ({deletion.why}), read or not",
         command=advice.show_groups(loss.group),
     )
+
+
+def capacity_bytes(text: str) -> int:
+    """Return the size in "Total : 251.9 GiB, Free : 43.2 GiB.", 0 if it has none.
+
+    To a digit behind the point, which is as much as a forecast from growth needs.
+    """
+    found = _CAPACITY.match(text)
+    if found is None:
+        return 0
+    whole, part, unit = found.groups()
+    power = " KMGTPE".index(unit or " ")
+    return round(float(f"{whole}.{part or 0}") * (1 << 10 * power))
 
 
 def next_delete_hour(hours: Sequence[int], from_ms: int) -> int:

@@ -1,6 +1,6 @@
 """The doctor on consumer groups: their offsets, their members, what the members want."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from orbitmq.client.admin.results import GroupProgress, QueueLag
@@ -133,6 +133,7 @@ class GroupDoctor:
             filters_sql=self._filters_sql,
             known=known,
             samples=[self._sample(topic) for topic in sorted(topics)] if sampled else (),
+            free=list(_free_queues(progress, told)),
         )
         show_members = self._advise("group", "members", group)
         yield from members.examine(facts, show_members, self._advise("group", "progress", group))
@@ -176,16 +177,28 @@ class GroupDoctor:
         ]
 
 
+def _free_queues(
+    progress: GroupProgress, told: Sequence[tuple[str, ConsumerRunningInfo | None]]
+) -> Iterator[members.FreeQueue]:
+    """Yield queues with messages that nobody holds; none if a member does not tell what it has."""
+    infos = [info for _, info in told if info is not None and not info.mq_pop_table]
+    if not infos or len(infos) < len(told):
+        return
+    held = {queue for info in infos for queue in info.mq_table}
+    wanted = {topic for info in infos for topic in _wanted(info)}
+    for one in progress.queues:
+        if one.lag and one.queue not in held and one.queue.topic in wanted:
+            yield members.FreeQueue(_queue_text(one.queue), one.lag)
+
+
+def _queue_text(queue: MessageQueue) -> str:
+    return f"{queue.topic}, {queue.broker_name} queue {queue.queue_id}"
+
+
 def _member(
     client_id: str, info: ConsumerRunningInfo, lags: dict[MessageQueue, QueueLag]
 ) -> members.Member:
-    wanted = {
-        str(one.get("topic")): members.Wanted(
-            str(one.get("subString") or "*"), str(one.get("expressionType") or members.TAG)
-        )
-        for one in info.subscription_set
-        if isinstance(one, dict)
-    }
+    wanted = _wanted(info)
     return members.Member(
         client_id=client_id,
         wanted={t: w for t, w in wanted.items() if not t.startswith((RETRY_PREFIX, DLQ_PREFIX))},
@@ -194,9 +207,20 @@ def _member(
     )
 
 
+def _wanted(info: ConsumerRunningInfo) -> dict[str, members.Wanted]:
+    """Return what a member wants of each topic."""
+    return {
+        str(one.get("topic")): members.Wanted(
+            str(one.get("subString") or "*"), str(one.get("expressionType") or members.TAG)
+        )
+        for one in info.subscription_set
+        if isinstance(one, dict)
+    }
+
+
 def _held(queue: MessageQueue, one: ProcessQueueInfo, lag: QueueLag | None) -> members.HeldQueue:
     return members.HeldQueue(
-        queue=f"{queue.topic}, {queue.broker_name} queue {queue.queue_id}",
+        queue=_queue_text(queue),
         cached=one.cached_msg_count,
         pulled_ms=one.last_pull_timestamp,
         consumed_ms=one.last_consume_timestamp,

@@ -36,6 +36,14 @@ class HeldQueue:
     locked: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class FreeQueue:
+    """A queue with messages for the group that none of its members holds."""
+
+    queue: str
+    lag: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """One member of a group."""
@@ -64,6 +72,7 @@ class GroupFacts:
     stuck_ms: int
     filters_sql: bool  # the brokers evaluate SQL92
     samples: Sequence[Sample] = field(default_factory=tuple)
+    free: Sequence[FreeQueue] = ()
     known: Mapping[str, Wanted] = field(
         default_factory=dict
     )  # what the broker holds for all members
@@ -77,6 +86,8 @@ def examine(facts: GroupFacts, show_members: str, show_progress: str) -> Iterato
     for member in facts.members:
         for held in member.held:
             yield from _stuck(facts, member, held, show_progress)
+    for one in facts.free:
+        yield _free(facts, one, show_progress)
 
 
 def _different(facts: GroupFacts, command: str) -> Iterator[Finding]:
@@ -183,6 +194,24 @@ def _stuck(facts: GroupFacts, member: Member, held: HeldQueue, command: str) -> 
         where=f"group {facts.group}, {member.client_id}, {held.queue}",
         since_ms=since,
         numbers={"lag": held.lag, "held": held.cached, "in_flight": held.in_flight},
+        meaning=meaning,
+        command=command,
+    )
+
+
+def _free(facts: GroupFacts, one: FreeQueue, command: str) -> Finding:
+    meaning = "members see different lists of members or queues, or a rebalance is under way"
+    if any(member.orderly for member in facts.members):
+        meaning = (
+            "a member waits for its lock: another client had it and is gone or slow; locks end after"
+            " a minute"
+        )
+    return Finding(
+        severity=Severity.WARNING,
+        subject=SUBJECT,
+        what="messages wait in a queue that no member has",
+        where=f"group {facts.group}, {one.queue}",
+        numbers={"lag": one.lag, "members": len(facts.members)},
         meaning=meaning,
         command=command,
     )

@@ -1,6 +1,7 @@
 """The doctor on servers: asks a name server, or a broker and its name server, and all that is behind it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
 from typing import Final
 
 from orbitmq.client.admin.results import BrokerInfo
@@ -12,6 +13,7 @@ from orbitmq.doctor.groups import GroupDoctor
 from orbitmq.doctor.report import Finding, Report, Severity, command
 from orbitmq.doctor.topic_queues import Kind, check_topic
 from orbitmq.errors import NoRouteError, OrbitError, ResponseError, WireError
+from orbitmq.store.spark_dispatch.handover import dispatch_words
 
 _LOOK_AGAIN_MS: Final = 500
 _HIDDEN: Final = {Kind.UNREADABLE: Severity.CRITICAL, Kind.EXPOSED: Severity.WARNING}
@@ -95,8 +97,10 @@ class ServersDoctor:
         for broker in brokers:
             self._configs[broker.address] = config = self.admin.broker_config(broker.address)
             lag = self._lag(broker)
-            check = command("store", "check", config.get("storePathRootDir", "STORE_DIR"))
-            found = [*newest.examine_lag(lag, check), *self._ahead(broker, check)]
+            root = config.get("storePathRootDir", "STORE_DIR")
+            check = command("store", "check", root)
+            catch_up = command(*dispatch_words(root, live=True)) if lag.by_spark else check
+            found = [*newest.examine_lag(lag, catch_up), *self._ahead(broker, check)]
             seen = f"{broker.name} has dispatched all of its log"
             self.report.add(newest.SUBJECT, seen, found)
             facts = flush.FlushFacts.read(broker.name, broker.runtime, config)
@@ -145,12 +149,8 @@ class ServersDoctor:
         runtime = broker.runtime
         first, last = int(runtime.get("earliestMessageTimeStamp", 0)), self.now_ms
         start, end = (int(runtime.get(f"commitLog{name}Offset", 0)) for name in ("Min", "Max"))
-        ratios = {"commit log": "commitLogDiskRatio", "queues": "consumeQueueDiskRatio"}
         facts = disk.DiskFacts(
-            disks=[
-                disk.DiskUse(path=name, used_per_cent=round(float(runtime.get(key_, 0)) * 100, 1))
-                for name, key_ in ratios.items()
-            ],
+            disks=_disk_uses(runtime, config),
             limits=disk.Limits(
                 clean=int(config.get("diskMaxUsedSpaceRatio", 75)),
                 forced=int(config.get("diskSpaceCleanForciblyRatio", 85)),
@@ -251,3 +251,28 @@ class ServersDoctor:
             for one in self.admin.topic_stats(topic)
             for message in self.admin.browse(one.queue, one.min_offset, one.max_offset)
         )
+
+
+def _disk_uses(runtime: Mapping[str, str], config: Mapping[str, str]) -> list[disk.DiskUse]:
+    """Return the disks of log and queues. How fast the log grows says when its own disk is full."""
+    log, queues = (
+        float(runtime.get(name, 0)) for name in ("commitLogDiskRatio", "consumeQueueDiskRatio")
+    )
+    total = _log_disk_bytes(runtime, config)
+    return [
+        disk.DiskUse(
+            path="commit log",
+            used_per_cent=round(log * 100, 1),
+            total_bytes=total,
+            used_bytes=round(total * max(log, 0)),
+        ),
+        disk.DiskUse(path="queues", used_per_cent=round(queues * 100, 1)),
+    ]
+
+
+def _log_disk_bytes(runtime: Mapping[str, str], config: Mapping[str, str]) -> int:
+    """Return the size of the disk of the log, 0 if it is not known: a broker tells that of its root."""
+    root, log = (config.get(f"storePath{name}", "") for name in ("RootDir", "CommitLog"))
+    if "," in log or (log and not PurePath(log).is_relative_to(root)):
+        return 0
+    return disk.capacity_bytes(runtime.get("commitLogDirCapacity", ""))

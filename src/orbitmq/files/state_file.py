@@ -77,10 +77,13 @@ def read_state(path: Path, *, disk: Disk | None = None) -> State:
 def write_state(disk: Disk, path: Path, value: Mapping[Any, Any]) -> None:
     """Save a state file; the version before it is kept as `<name>.bak`. Durable when this returns."""
     data = format_state(value).encode("utf-8")
-    replace_file(disk, path, data, keep_bak=True, worth_keeping=lambda old: _is_whole(disk, old))
+    replace_file(
+        disk, path, data, keep_bak=True, worth_keeping=lambda old: is_whole_state(disk, old)
+    )
 
 
-def _is_whole(disk: Disk, path: Path) -> bool:
+def is_whole_state(disk: Disk, path: Path) -> bool:
+    """Tell whether a file is there and can be read as a state."""
     data = read_whole(disk, path)
     if not data:
         return False

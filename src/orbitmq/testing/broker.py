@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from orbitmq.broker.broker import Broker as LiveBroker
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.files.disk import Disk
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
 from orbitmq.net.loop import new_event_loop
@@ -35,9 +36,13 @@ class Broker:
         *,
         name: str = "broker-a",
         settings: Mapping[str, str] | None = None,
+        disk: Disk | None = None,
     ) -> None:
-        """`store` is kept if it is given; `settings` are RocketMQ's broker.conf keys."""
-        self.name = name
+        """`store` is kept if it is given; `settings` are RocketMQ's broker.conf keys.
+
+        `disk` is where the messages go, `FaultyDisk` for example.
+        """
+        self.name, self.disk = name, disk
         self.namesrv = ""
         self.address = ""
         self._given_store = Path(store) if store is not None else None
@@ -112,13 +117,18 @@ class Broker:
             )
 
     def stop(self) -> None:
-        """Stop cleanly and leave nothing behind. A second call does nothing."""
+        """Stop cleanly and leave nothing behind. A second call does nothing.
+
+        StoreError: the disk failed, and not all of the store is surely on it.
+        """
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
         try:
-            self._call(self._stop())
-            self._call(loop.shutdown_default_executor())  # else its threads outlive the loop
+            try:
+                self._call(self._stop())
+            finally:
+                self._call(loop.shutdown_default_executor())  # else its threads outlive the loop
         finally:
             self._loop = self._thread = None
             loop.call_soon_threadsafe(loop.stop)
@@ -151,15 +161,17 @@ class Broker:
             "storePathRootDir": str(self.store_path),
             **self._settings,
         }
-        self._broker = LiveBroker(BrokerConfig.from_settings(settings))
+        self._broker = LiveBroker(BrokerConfig.from_settings(settings), disk=self.disk)
         await self._broker.start()
         self.address = self._broker.address
 
     async def _stop(self) -> None:
-        await self._stop_broker()
-        if self._namesrv is not None:
-            await self._namesrv.stop()
-            self._namesrv = None
+        try:
+            await self._stop_broker()
+        finally:
+            if self._namesrv is not None:
+                await self._namesrv.stop()
+                self._namesrv = None
 
     async def _stop_broker(self) -> None:
         if self._broker is not None:

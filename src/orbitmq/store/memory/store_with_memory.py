@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 from orbitmq.clock import Clock
+from orbitmq.files.disk import Disk
 from orbitmq.format.cq_unit import CqUnit
 from orbitmq.format.message_id import MEMORY_LOG_OFFSET
 from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Boundary, Host
@@ -70,11 +71,14 @@ class StoreWithMemory(MessageStore):
         is_memory: IsMemory,
         bytes_max: int = 0,
         clock: Clock | None = None,
+        disk: Disk | None = None,
         topic_types: TopicTypes | None = None,
         background: bool = True,
     ) -> Self:
         """Open like `open`; topics of which `is_memory` is true are kept in memory, up to `bytes_max`."""
-        store = cls.open(config, clock=clock, topic_types=topic_types, background=background)
+        store = cls.open(
+            config, clock=clock, disk=disk, topic_types=topic_types, background=background
+        )
         try:
             store._attach(is_memory, bytes_max)
         except BaseException:

@@ -2,7 +2,7 @@
 
 The log is mended as recovery does it, queues and index are compared with it unit by unit, and what was
 cut or replaced lies in the quarantine afterwards. A segment that is missing in the middle, which opening
-refuses, is bridged here.
+refuses, is bridged here. A state file that cannot be read is made again from its .bak.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,9 @@ from pathlib import Path
 
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.files.disk import Disk
+from orbitmq.files.layout import StoreLayout
+from orbitmq.files.replace import bak_path, read_whole, replace_file
+from orbitmq.files.state_file import is_whole_state
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.log_read import Progress, open_log
@@ -37,13 +40,14 @@ class RepairReport:
     dry_run: bool
     plan: WalkResult
     resized: tuple[Path, ...]  # segments of wrong length, missing or empty
+    restored: tuple[Path, ...] = ()  # state files, from their .bak
     recovery: RecoveryReport | None = None
     kept: tuple[Path, ...] = ()
 
     @property
     def is_clean(self) -> bool:
         adoption_clean = self.recovery is None or self.recovery.adoption.is_clean
-        return not (self.plan.repairs or self.resized) and adoption_clean
+        return not (self.plan.repairs or self.resized or self.restored) and adoption_clean
 
 
 def repair_store(
@@ -56,7 +60,7 @@ def repair_store(
     clock: Clock | None = None,
     disk: Disk | None = None,
 ) -> RepairReport:
-    """Mend log, queues and index of a store, or tell what would be done to the log.
+    """Mend log, queues, index and state files of a store, or tell what would be done to log and state.
 
     StoreLockedError: somebody has the store open (a dry run does not mind).
     """
@@ -75,8 +79,9 @@ def repair_store(
         progress=progress,
     )
     plan, resized = _plan(config, disk, options)
+    restored = _broken_states(config.layout(), disk)
     if dry_run:
-        return RepairReport(dry_run=True, plan=plan, resized=resized)
+        return RepairReport(dry_run=True, plan=plan, resized=resized, restored=restored)
     kept = _prepare(config, disk, clock)
     with MessageStore.open(config, clock=clock, disk=disk, background=False) as store:
         recovery = store.recovery_report
@@ -84,6 +89,7 @@ def repair_store(
         dry_run=False,
         plan=plan,
         resized=resized,
+        restored=restored,
         recovery=recovery,
         kept=(*kept, *recovery.kept),
     )
@@ -107,4 +113,23 @@ def _prepare(config: StoreConfig, disk: Disk, clock: Clock) -> list[Path]:
         if layout.snapshot.exists():
             cause = "repair compares queues and index with the log itself"
             quarantine.keep_path(layout.snapshot, DISTRUST_GROUP, cause)
+        _restore_states(layout, disk, quarantine)
         return quarantine.kept
+
+
+def _broken_states(layout: StoreLayout, disk: Disk) -> tuple[Path, ...]:
+    """Return the state files that cannot be read although the version before them can."""
+    return tuple(
+        path
+        for path in sorted(layout.config_directory.glob("*.json"))
+        if not is_whole_state(disk, path) and is_whole_state(disk, bak_path(path))
+    )
+
+
+def _restore_states(layout: StoreLayout, disk: Disk, quarantine: Quarantine) -> None:
+    for path in _broken_states(layout, disk):
+        before = read_whole(disk, bak_path(path))
+        assert before is not None
+        # Cut short here, a reader takes the .bak: the broken file is gone, and that is enough for him.
+        quarantine.keep_path(path, DISTRUST_GROUP, "it cannot be read; its .bak takes its place")
+        replace_file(disk, path, before)

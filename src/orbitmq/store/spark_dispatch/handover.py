@@ -181,6 +181,11 @@ class Handover:
             self._disk.close(path, fd)
 
 
+def dispatch_words(root: Path | str, *, live: bool) -> list[str]:
+    """Return the command that dispatches what waits; for a store that is closed it ends by itself."""
+    return ["spark", "dispatch", str(root), *(() if live else ("--once",))]
+
+
 @contextmanager
 def taken_over(root: Path, disk: Disk) -> Iterator[None]:
     """Change queues and index of a store that is not open; a job that dispatches for it ends.

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from orbitmq.errors import FormatError, StoreError, WrongFileError
+from orbitmq.errors import FormatError, StateFileError, StoreError, WrongFileError
 from orbitmq.files.disk import Disk
 from orbitmq.files.layout import QueueKind, StoreLayout, guess_layout
 from orbitmq.files.listing import list_segments
@@ -23,6 +23,7 @@ from orbitmq.message import QueueType
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.queues.unit_files import stored_units
 from orbitmq.store.recovery.torn_records import whole_from
+from orbitmq.store.spark_dispatch.handover import Handover
 from orbitmq.store.verify.findings import OPEN_STEP, Findings, Kind
 from orbitmq.store.verify.index_entries import (
     IndexEntries,
@@ -51,6 +52,7 @@ class StoreFacts:
     index_from: int = NEVER
     log_min: int = 0
     index_files: tuple[IndexFileFacts, ...] = ()  # empty: the index is not compared
+    job_offset: int | None = None  # so far a Spark job has dispatched; None: no job does it
 
     @property
     def scan(self) -> ScanOptions:
@@ -72,6 +74,11 @@ class StoreFacts:
         if not self.config.index_files_max or not self.index_files:
             return 0
         return self.index_files[0].header.begin_log_offset
+
+    @property
+    def due_end(self) -> int:
+        """Behind this log offset no record has to be in a queue or in the index yet."""
+        return NO_END if self.job_offset is None else self.job_offset
 
     def judged_end(self, log_end: int) -> int:
         """Return up to which log offset units need a record: behind it a writer goes on."""
@@ -98,6 +105,7 @@ def look_at(root: Path, settings: Mapping[str, str] | None) -> tuple[StoreFacts,
         checkpoint=_read_checkpoint(layout, findings),
         has_queues=_look_for_queues(layout, findings),
         batch_topics=frozenset(_batch_topics(layout)),
+        job_offset=_job_offset(layout.root, findings),
     )
     queues_from, index_from = _lag_from(facts)
     return replace(facts, queues_from=queues_from, index_from=index_from), findings
@@ -162,8 +170,30 @@ def _batch_topics(layout: StoreLayout) -> Iterator[bytes]:
             yield topic.encode()
 
 
+def _job_offset(root: Path, findings: Findings) -> int | None:
+    """Return how far a Spark job has dispatched, None if the store does that itself.
+
+    A job that did not work for the last opening has no say: the next start dispatches all of the log.
+    """
+    handover = Handover(root)
+    try:
+        terms, done = handover.settings(), handover.dispatched_offset()
+    except StateFileError as error:
+        findings.add(Kind.STATE, error.path, 0, error.what, advice=error.next_step)
+        return None
+    if terms is None or done is None or done.epoch != terms.epoch:
+        return None
+    return done.log_offset
+
+
 def _lag_from(facts: StoreFacts) -> tuple[int, int]:
-    """Return from which record on queues and index may lag behind: a writer is running, or died."""
+    """Return from which record on queues and index may lag behind.
+
+    A Spark job dispatches in its own time, also for a store that is closed. Else it is a writer who is
+    running, or who died.
+    """
+    if facts.job_offset is not None:
+        return facts.job_offset, facts.job_offset
     if not facts.abort and not facts.live:
         return NEVER, NEVER
     extension = facts.checkpoint.extension if facts.checkpoint is not None else None

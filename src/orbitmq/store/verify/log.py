@@ -29,8 +29,8 @@ class RecordFacts(NamedTuple):
     """What a stretch of good records adds up to."""
 
     fillers: int = 0
-    keys: int = 0
-    units: int = 0
+    keys: int = 0  # that the index has to have
+    units: int = 0  # that queues have to have
     crc_bad_count: int = 0  # records whose property CRC is wrong
     crc_bad: tuple[int, ...] = ()  # their log offsets, as many as are named
 
@@ -45,14 +45,15 @@ class RecordFacts(NamedTuple):
         )
 
 
-def record_facts(chunk: Chunk) -> RecordFacts:
-    """Return the facts of a chunk's records."""
+def record_facts(chunk: Chunk, due_end: int) -> RecordFacts:
+    """Return the facts of a chunk's records; those from `due_end` on need no units and no entries yet."""
     rows = chunk.rows
+    due = rows[rows["log_offset"] < due_end]
     crc_bad = _wrong_property_crcs(chunk)
     return RecordFacts(
         fillers=int((rows["marks"] & Mark.FILLER != 0).sum()),
-        keys=int(rows["key_count"].sum()),
-        units=int((rows["marks"] & Mark.NO_UNIT == 0).sum()),
+        keys=int(due["key_count"].sum()),
+        units=int((due["marks"] & Mark.NO_UNIT == 0).sum()),
         crc_bad_count=len(crc_bad),
         crc_bad=tuple(crc_bad[:FINDINGS_PER_KIND_MAX]),
     )

@@ -47,7 +47,7 @@ class LogPart:
         pending_bytes: int = PENDING_BYTES,
     ) -> None:
         self._kernels = kernels
-        self._has_queues = facts.has_queues
+        self._has_queues, self._due_end = facts.has_queues, facts.due_end
         self._expected = ExpectedUnits(
             kernels, batch_topics=facts.batch_topics, light_queues=facts.light_queues
         )
@@ -65,7 +65,7 @@ class LogPart:
     def add(self, chunk: Chunk, tally: PartTally) -> Iterator[QueueRow]:
         """Compare the next records; yield rows of queues that are ready."""
         rows = chunk.rows
-        tally.records = tally.records.plus(record_facts(chunk))
+        tally.records = tally.records.plus(record_facts(chunk, self._due_end))
         if self._index is not None:
             items = chunk.items
             if items is None:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from orbitmq.files.disk import Disk
 from orbitmq.files.layout import QueueKind, StoreLayout
-from orbitmq.files.state_file import parse_state
+from orbitmq.files.replace import bak_path
+from orbitmq.files.state_file import is_whole_state, parse_state
 from orbitmq.format.checkpoint import Checkpoint
 from orbitmq.log_read import Chunk, LogView
 from orbitmq.store.recovery.plan import Repair
@@ -42,6 +44,7 @@ class CheckReport:
     log_end: int
     live: bool  # another process has the store open
     lagging: int  # units and index entries that were not written yet when the writer stopped
+    undispatched: int = 0  # bytes of the log that a Spark job has still to dispatch
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -156,6 +159,7 @@ class Verification:
             log_end=result.end_offset,
             live=self._facts.live,
             lagging=self._findings.lagging,
+            undispatched=max(result.end_offset - self._facts.due_end, 0),
         )
 
 
@@ -173,11 +177,16 @@ def _check_checkpoint(
         cause = "the checkpoint is all zero; a Java broker would read the whole log"
     elif checkpoint.physic_ms > last_ms + HOUR_MS:
         cause = f"names a flushed message of {checkpoint.physic_ms}, the newest is of {last_ms}"
-    elif not facts.abort and not facts.live and _is_behind(checkpoint, result, last_ms):
+    elif _must_be_new(facts) and _is_behind(checkpoint, result, last_ms):
         cause = "is older than the log although the store was closed (no abort file)"
         position = 8
     if cause is not None:
         findings.add(Kind.CHECKPOINT, path, position, cause, advice=OPEN_STEP)
+
+
+def _must_be_new(facts: StoreFacts) -> bool:
+    """Tell whether whoever closed the store had dispatched all of it: a Spark job goes on later."""
+    return not facts.abort and not facts.live and facts.job_offset is None
 
 
 def _is_behind(checkpoint: Checkpoint, result: WalkResult, last_ms: int) -> bool:
@@ -192,6 +201,6 @@ def check_state_files(layout: StoreLayout, findings: Findings) -> None:
         try:
             parse_state(path.read_text(encoding="utf-8"))
         except (ValueError, OSError) as error:
-            backup = path.with_name(path.name + ".bak")
-            step = f"Restore it from {backup.name} or from a backup."
+            whole = is_whole_state(Disk(), bak_path(path))
+            step = OPEN_STEP if whole else "Restore it from a backup: its .bak is not whole either."
             findings.add(Kind.STATE, path, 0, f"is not readable as JSON: {error}", advice=step)

@@ -78,7 +78,7 @@ class TaskRunner(ABC):
             self._accepted.add(chunk.stretch.start)
             return chunk.stretch.tally
         self._ranges.add(chunk.rows)
-        return PartTally(record_facts(chunk))
+        return PartTally(record_facts(chunk, self._facts.due_end))
 
     def skip(self, chunk: Chunk) -> None:
         self._skipped += self._part.skip(chunk)
