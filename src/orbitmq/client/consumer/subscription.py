@@ -7,7 +7,7 @@ expression         | means
 None, "", "*"      | everything
 "TagA"             | messages with this tag
 "TagA || TagB"     | with one of these tags
-sql("price > 3")   | what the SQL92 filter selects (the broker needs enablePropertyFilter=true)
+sql("price > 3")   | what the SQL92 filter selects (a RocketMQ broker needs enablePropertyFilter=true)
 """
 
 from dataclasses import dataclass
