@@ -27,6 +27,8 @@ OrbitError
 │   ├── SendFailedError        every try to send a message failed; has `attempts`
 │   ├── ClientClosedError      the producer or consumer was closed
 │   └── InProgressError        a message with the same business key is being handled
+├── Sql92SyntaxError         a text is no SQL92 expression
+├── Sql92EvaluationError     a property does not fit what an SQL92 expression compares it with
 └── PipelineError            something about Spark
     ├── SparkSetupError        Spark, its Java or its Python workers cannot be used as they are
     └── JobFailedError         a Spark job ended without its result; what it was to change is as before
@@ -212,6 +214,16 @@ class NoRouteError(ClientError):
     def __init__(self, topic: str, what: str, next_step: str) -> None:
         self.topic = topic
         super().__init__(f"topic {topic}: {what}. {next_step}")
+
+
+class Sql92SyntaxError(OrbitError):
+    """A text that is no SQL92 expression."""
+
+    exit_code = 2
+
+
+class Sql92EvaluationError(OrbitError):
+    """A property whose value does not fit what an SQL92 expression compares it with."""
 
 
 class InvalidMessageError(ClientError):

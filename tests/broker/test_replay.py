@@ -176,8 +176,6 @@ def _first_pull_after(pair: Pair) -> str | None:
 def test_each_request_is_answered_with_the_code_and_fields_of_a_java_broker(code: int) -> None:
     for pair in pairs_of(code):
         assert pair.ours is not None, pair.frame
-        if code == Code.CHECK_CLIENT_CONFIG and pair.ours.code == 1:
-            continue  # SQL92, which that broker had switched on
         assert pair.ours.code == pair.java.code, pair.frame
         assert (pair.ours.fields is None) == (pair.java.fields is None), pair.frame
         if code in TIMES:

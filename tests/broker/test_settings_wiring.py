@@ -76,6 +76,7 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "indexFileRollInterval",
     "maxIndexFileNum",
     "waitForReaders",
+    "enablePropertyFilter",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
     "pullTransfer",
@@ -171,6 +172,12 @@ async def reset(broker: Broker, client: LiveClient) -> object:
     return RequestCode.RESET_CONSUMER_CLIENT_OFFSET in codes
 
 
+async def sql_filter(broker: Broker, client: LiveClient) -> object:
+    wanted = {"topic": "New", "expressionType": "SQL92", "subString": "a > 3"}
+    body = json.dumps({"clientId": "c", "group": "G", "subscriptionData": wanted}).encode()
+    return (await client.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body)).code
+
+
 async def transfer(broker: Broker, client: LiveClient) -> object:
     """Return how the records of a pull get into the socket; see also `test_pull_transfer.py`."""
     return broker.config.transfer.value
@@ -224,6 +231,7 @@ OUTSIDE = [
     ),
     ("transferMsgByHeap=false", transfer, None, "slices"),
     ("pullTransfer=sendfile", transfer, None, "sendfile"),
+    ("enablePropertyFilter=false", sql_filter, None, 1),
     ("rejectPullConsumerEnable=true", online, None, False),
     ("notifyConsumerIdsChangedEnable=false", notices, None, False),
     ("useServerSideResetOffset=false", reset, None, True),

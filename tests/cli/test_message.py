@@ -14,7 +14,7 @@ import pytest
 from cluster_commands import Cluster
 from command import ORBITMQ, json_lines, run
 from orbitmq.cli.message import BODY_SHOWN
-from orbitmq.errors import InvalidMessageError, NoRouteError
+from orbitmq.errors import InvalidMessageError, NoRouteError, Sql92SyntaxError
 
 
 def stored(cluster: Cluster, topic: str) -> list[dict]:
@@ -175,6 +175,33 @@ def test_tail_of_wanted_tags_stops_after_a_count(cluster):
 
     assert process.returncode == 0
     assert [one["tag"] for one in json_lines(out)] == ["TagA", "TagC"]
+
+
+@pytest.mark.feature("F28")
+def test_tail_of_what_an_expression_selects(cluster):
+    topic = cluster.create(cluster.name(), queues=1)
+    for price in (2, 4, 3, 5):
+        given = ("--property", f"price={price}")
+        cluster.command("message", "send", topic, f"for {price}", *given)
+
+    shown = cluster.command(
+        *("message", "tail", topic, "--sql", "price > 3 AND TAGS IS NULL", "--from", "earliest"),
+        *("--count", 2, "--output", "json"),
+    )
+
+    assert [one["body"] for one in json_lines(shown.stdout)] == ["for 4", "for 5"]
+
+
+def test_tail_by_an_expression_that_is_none_says_where(cluster):
+    topic = cluster.create(cluster.name(), queues=1)
+
+    wrong = cluster.command("message", "tail", topic, "--sql", "price >")
+    both = cluster.command("message", "tail", topic, "--sql", "a = 1", "--tags", "A")
+
+    assert isinstance(wrong.exception, Sql92SyntaxError)
+    assert "not understood at character 8" in str(wrong.exception)
+    assert both.exit_code == 2
+    assert "exclude each other" in both.stderr
 
 
 def test_a_tail_whose_reader_goes_away_ends(cluster):

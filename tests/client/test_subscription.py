@@ -4,7 +4,7 @@ import pytest
 
 from orbitmq.client.consumer.subscription import Sql, parse_tags, sql, subscription, wanted
 from orbitmq.client.core.message import ReceivedMessage
-from orbitmq.errors import InvalidMessageError
+from orbitmq.errors import InvalidMessageError, Sql92SyntaxError
 from orbitmq.format.java_hash import java_hash
 from orbitmq.wire.bodies.heartbeat import HeartbeatData
 
@@ -80,6 +80,11 @@ def test_an_sql_filter_is_left_to_the_broker():
 
     assert (made.expression_type, made.sub_string) == ("SQL92", "a > 3")
     assert len(wanted([message(TAGS="x")], made)) == 1
+
+
+def test_an_sql_filter_that_cannot_be_compiled_is_refused_before_a_broker_is_asked():
+    with pytest.raises(Sql92SyntaxError, match="character 4"):
+        sql("a >")
 
 
 def test_an_empty_sql_filter_is_refused():

@@ -20,6 +20,7 @@ from compat.server_process import ServerProcess, await_route, create_topic
 # a fault of the test.
 BASELINE: Final = bool(os.environ.get("ORBITMQ_COMPAT_BASELINE"))
 KINDS: Final = ("ours", "java") if BASELINE else ("ours",)
+BY_SQL: Final = {"enablePropertyFilter": "true"}  # ours filters so by default
 MIXED_KINDS: Final = ("java-namesrv", "java-broker")
 
 
@@ -86,7 +87,7 @@ class Clusters:
             both = f"{ours.address};{java.address}"
             brokers = [
                 our_broker(directory, namesrv=both, name="broker-ours"),
-                java_broker(directory, namesrv=both, name="broker-java"),
+                java_broker(directory, namesrv=both, name="broker-java", settings=BY_SQL),
             ]
             our_one, java_one = pool.map(enter, brokers)
         self._started = {

@@ -77,6 +77,23 @@ def gets_only_its_tags(cluster: Cluster, client: Client) -> None:
     assert all(row["tag"] == row["body"].split("-")[1] for row in got)
 
 
+def gets_only_what_its_sql_selects(cluster: Cluster, client: Client) -> None:
+    """Of messages with and without a key, a consumer by SQL92 gets what its expression says."""
+    topic, group = fresh("Sql"), fresh("sql-group")
+    cluster.create_topic(topic, QUEUES)
+    expression = "TAGS IN ('A', 'B') AND NOT (KEYS IS NULL) OR TAGS = 'C'".replace(" ", "/**/")
+    for age in ("old", "new"):
+        for tag in "ABCD":
+            assert client.send(topic=topic, count=COUNT, tag=tag, key="k", body=f"{age}-{tag}-")
+        assert client.send(topic=topic, count=COUNT, tag="A", body=f"{age}-none-")
+        if age == "old":
+            consumer = client.subscribe(topic=topic, group=group, sql=expression)
+            consumer.wait("got", 3 * COUNT)
+    consumer.wait("got", 6 * COUNT)
+    wanted = [f"{age}-{tag}-{n}" for age in ("old", "new") for tag in "ABC" for n in range(COUNT)]
+    assert Counter(row["body"] for row in consumer.leave()) == Counter(wanted)
+
+
 def two_share_and_one_leaves(
     cluster: Cluster, client: Client, second: Client | None = None
 ) -> None:

@@ -32,6 +32,7 @@ WITH_JAVA: Final = (
     scenarios.is_read_by_java,
     scenarios.reads_what_java_wrote,
 )
+BY_SQL: Final = (scenarios.gets_only_what_its_sql_selects,)
 JAVA_ONLY: Final = (scenarios.uses_the_port_two_below, scenarios.gets_a_delayed_message_later)
 # Of several that it pulled together, the C++ client gives back those too that it did not handle yet.
 AGAIN_COUNT: Final = {"cpp": 1}
@@ -43,7 +44,7 @@ def rows(
     for client in clients:
         for kind in kinds:
             for scenario in played:
-                proves = features if scenario is scenarios.sends_every_way else ()
+                proves = features if scenario in (scenarios.sends_every_way, *BY_SQL) else ()
                 yield pytest.param(
                     client,
                     kind,
@@ -65,6 +66,8 @@ def rows(
         *rows(["java-new-json", "java-new-binary", "java-old-json"], MIXED_KINDS, BASIC),
         *rows(["go", "node", "cpp"], MIXED_KINDS, BASIC),
         *rows(["ours-json", "ours-binary"], ["java", "ours"], (*ORDERLY, *WITH_JAVA)),
+        *rows(["java-new-json", "java-old-json", "go", "ours-json"], ["ours"], BY_SQL, "F28"),
+        *rows(["ours-json"], ["java"], BY_SQL, "F28"),
     ],
 )
 def test_a_client(

@@ -97,6 +97,9 @@ class BrokerConfig:
     short_polling_ms: int = key("shortPollingTimeMills", 1 * SECOND_MS, least=0, live=True)
     transfer_by_heap: bool = key("transferMsgByHeap", True, live=True)
     pull_transfer: Transfer = key("pullTransfer", Transfer.AUTO)  # ours
+    property_filter: bool = key(
+        "enablePropertyFilter", True, live=True
+    )  # RocketMQ's default is false
     accept_sends_from_ms: int = key("startAcceptSendRequestTimeStamp", 0, least=0, live=True)
     reject_pull_consumers: bool = key("rejectPullConsumerEnable", False, live=True)
     server_side_reset: bool = key("useServerSideResetOffset", True, live=True)

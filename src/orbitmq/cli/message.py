@@ -95,6 +95,14 @@ def tail(
     topic: Topic,
     namesrv: Namesrv = NAMESRV,
     tags: Tags = "*",
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql",
+            metavar="EXPRESSION",
+            help="Only these, by properties: \"price > 3 AND city = 'Rome'\".",
+        ),
+    ] = None,
     start: Annotated[
         str | None,
         typer.Option(
@@ -109,13 +117,16 @@ def tail(
     Each line: when it was stored, broker/queue@offset, tag and keys, the beginning of the body.
     """
     from orbitmq.client import PullConsumer
+    from orbitmq.client import sql as by_sql
 
+    if sql is not None and tags != "*":
+        stop_with("--tags and --sql exclude each other: write TAGS = 'TagA' in the expression", 2)
     shown = 0
     with cluster(), PullConsumer(namesrv, TAIL_GROUP, auto_commit=False) as consumer:
         queues = consumer.topic_queues(topic)
         if not queues:
             stop_with(f"{topic} has no queue that may be read: see `orbitmq topic list`")
-        consumer.assign(queues, tags)
+        consumer.assign(queues, tags if sql is None else by_sql(sql))
         _seek(consumer, start)
         note(f"watching {topic}, {plural(len(queues), 'queue')}; Ctrl-C ends it")
         try:

@@ -167,7 +167,7 @@ class ServersDoctor:
         self.report.add(disk.SUBJECT, disk.summary(facts), disk.examine(facts, advice))
 
     def _filters_sql(self) -> bool:
-        """Whether all brokers evaluate SQL92; ours do not, and do not know the setting."""
+        """Whether all brokers evaluate SQL92."""
         settings = [config.get("enablePropertyFilter") for config in self._configs.values()]
         return bool(settings) and all(setting == "true" for setting in settings)
 

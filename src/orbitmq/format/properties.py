@@ -7,6 +7,7 @@ the same pieces, also where the UTF-8 is malformed (which becomes U+FFFD).
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from orbitmq.errors import FormatError
@@ -55,11 +56,8 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 def find_property(raw: bytes, name: str) -> str | None:
     """Return the value that `decode_properties` would give for this name, without decoding the rest."""
-    try:
-        wanted = name.encode() + _NAME_END
-    except UnicodeEncodeError:
-        return None  # half a surrogate pair: no bytes decode to it
-    if not _can_be_searched(name):
+    wanted = _searched(name)
+    if wanted is None:
         return decode_properties(raw).get(name)
     end = len(raw)
     while (at := raw.rfind(wanted, 0, end)) >= 0:
@@ -71,9 +69,16 @@ def find_property(raw: bytes, name: str) -> str | None:
     return None
 
 
-def _can_be_searched(name: str) -> bool:
+@lru_cache(maxsize=1024)
+def _searched(name: str) -> bytes | None:
+    """Return the bytes that a piece with this name begins with, None if there are no such bytes."""
     # U+FFFD stands for any malformed bytes, so such a name has no single encoded form.
-    return bool(name) and not any(c in name for c in (NAME_SEPARATOR, PROPERTY_SEPARATOR, "\ufffd"))
+    if not name or any(c in name for c in (NAME_SEPARATOR, PROPERTY_SEPARATOR, "\ufffd")):
+        return None
+    try:
+        return name.encode() + _NAME_END
+    except UnicodeEncodeError:
+        return None  # half a surrogate pair: no bytes decode to it
 
 
 def _value_at(raw: bytes, start: int) -> bytes:

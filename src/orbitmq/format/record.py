@@ -225,6 +225,16 @@ def decode_record(
     return _make_record(fields, body, topic, properties)
 
 
+def properties_of(record: memoryview) -> bytes:
+    """Return the property string of a whole record, without decoding the rest. FormatError: it is none."""
+    end = _checked_size(record, 0)
+    fixed = _checked_fixed(record, 0, end)
+    body_end = _checked_end(_I32.unpack_from(record, fixed.size - 4)[0], fixed.size, end, "body")
+    topic_length = _TOPIC_LENGTH[_I32.unpack_from(record, MAGIC_AT)[0]]
+    _, topic_end = _read_sized(record, body_end, end, topic_length, "topic")
+    return _read_sized(record, topic_end, end, _PROPERTIES_LENGTH, "properties")[0]
+
+
 def _checked_size(buffer: Any, position: int) -> int:
     room = len(buffer) - position
     if position < 0 or room < BLANK_BYTES:

@@ -162,12 +162,21 @@ def test_leaving_is_told_to_the_rest_and_the_last_ends_the_group(tmp_path: Path)
         assert world.ask(two, Command(38, {"consumerGroup": "G"})).code == 1
 
 
-def test_only_tags_can_be_used_as_filter(tmp_path: Path) -> None:
-    with world_of(tmp_path) as world:
-        for kind, code in (("TAG", 0), ("SQL92", 1)):
-            subscription = Subscription(topic="T", expression_type=kind)
+@pytest.mark.feature("F28")
+@pytest.mark.parametrize(
+    ("given", "codes"), [({}, (0, 0, 23, 23)), ({"property_filter": False}, (0, 1, 1, 1))]
+)
+def test_a_filter_is_looked_at_before_a_consumer_starts(
+    tmp_path: Path, given: dict[str, bool], codes: tuple[int, ...]
+) -> None:
+    filters = (("TAG", "A"), ("SQL92", "a > 3"), ("SQL92", "a >"), ("XYZ", "a"))
+    with world_of(tmp_path, **given) as world:
+        for (kind, text), code in zip(filters, codes, strict=True):
+            subscription = Subscription(topic="T", expression_type=kind, sub_string=text)
             body = dialect.dumps({"clientId": "c", "group": "G", "subscriptionData": subscription})
-            assert world.ask(world.connect(), Command(46, {}, body)).code == code
+            answer = world.ask(world.connect(), Command(46, {}, body))
+            assert answer.code == code
+            assert bool(answer.remark) is bool(code)
         assert world.ask(world.connect(), Command(46)).code == 0
 
 

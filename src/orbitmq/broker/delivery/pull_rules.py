@@ -12,15 +12,17 @@ no subscription in the request, group not online       | 24
 - group forbidden for the topic                        | 16
 - topic not among the group's subscriptions            | 24
 - subscription older than the consumer's               | 25
-expression that is not of tags                         | 1
+filter that there is none of                           | 1 or 27 (`filters`)
 """
 
 from typing import Final, NamedTuple
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.delivery.filters import TAG, Filters
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sends.answers import FAQ
 from orbitmq.net.connection import Connection
+from orbitmq.store.reads.tag_filter import MessageFilter
 from orbitmq.wire.bodies.group_config import GroupConfig
 from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import ResponseCode
@@ -28,17 +30,16 @@ from orbitmq.wire.command import Command
 from orbitmq.wire.headers.pull import PullHeader
 from orbitmq.wire.pull_flags import PullFlag
 
-TAG: Final = "TAG"
 FORBIDDEN_READ: Final = 1 << 2  # what an operator forbids a group with code 353
 _SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
 
 
 class PullCheck(NamedTuple):
-    """A pull that passed: whose it is, and which messages it wants."""
+    """A pull that passed: whose it is, and which messages it wants; None: all."""
 
     group: GroupConfig
     topic: TopicConfig
-    expression: str
+    wanted: MessageFilter | None
 
 
 class PullRules:
@@ -46,6 +47,7 @@ class PullRules:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context, self._config = context, context.config
+        self._filters = Filters(context.config)
 
     @property
     def replica_reads(self) -> bool:
@@ -61,12 +63,8 @@ class PullRules:
         topic = self._topic(connection, header)
         if header.sys_flag & _SUBSCRIPTION:
             kind, expression = header.expression_type or TAG, header.subscription or ""
-        else:
-            kind, expression = self._subscription(header, group)
-        if kind != TAG:
-            remark = f"The broker does not support consumer to filter message by {kind}"
-            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        return PullCheck(group, topic, expression)
+            return PullCheck(group, topic, self._filters.of_request(kind, expression))
+        return PullCheck(group, topic, self._filters.of_group(*self._subscription(header, group)))
 
     def _group(self, header: PullHeader) -> GroupConfig:
         name = header.consumer_group

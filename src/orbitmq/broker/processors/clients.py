@@ -1,8 +1,10 @@
 """Clients coming, staying and going: heartbeats, consumer lists, queue locks (34, 35, 38, 41, 42, 46)."""
 
+from orbitmq.broker.delivery.filters import Filters
 from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.tables.clients import ClientConnection
+from orbitmq.errors import Sql92SyntaxError
 from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.heartbeat import CheckClient, ConsumerData, ConsumerIds, HeartbeatData
 from orbitmq.wire.bodies.locks import LockAnswer, LockRequest
@@ -93,9 +95,11 @@ class ClientsProcessor(Processor):
         subscription = CheckClient.decode(request.body).subscription_data if request.body else None
         if subscription is None or subscription.is_tag:
             return request.answer()
-        kind = subscription.expression_type
-        remark = f"The broker does not support consumer to filter message by {kind}"
-        raise Refusal(ResponseCode.SYSTEM_ERROR, f"{remark}; subscribe with tags")
+        try:
+            Filters(self._config).compile(subscription.expression_type, subscription.sub_string)
+        except Sql92SyntaxError as error:
+            raise Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return request.answer()
 
     # Locks
 

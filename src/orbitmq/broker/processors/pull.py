@@ -10,7 +10,6 @@ OFFSET_RESET                              | 21; an operator has set the group's 
 """
 
 import dataclasses
-from functools import lru_cache
 from typing import Final
 
 from orbitmq.broker.config import Transfer
@@ -23,7 +22,6 @@ from orbitmq.message import GetStatus
 from orbitmq.net.connection import Connection
 from orbitmq.net.file_parts import FilePart
 from orbitmq.store.reads.read import GetResult
-from orbitmq.store.reads.tag_filter import TagFilter
 from orbitmq.units import HOUR_MS
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -52,8 +50,6 @@ _AT_END: Final = (
     GetStatus.NO_MATCHED_LOGIC_QUEUE,
 )
 _BEYOND_END: Final = (GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.NO_MESSAGE_IN_QUEUE)
-
-_tag_filter = lru_cache(maxsize=10_000)(TagFilter.parse)
 
 
 class PullProcessor(Processor):
@@ -90,9 +86,7 @@ class PullProcessor(Processor):
             )
             return GetResult(GetStatus.OFFSET_RESET, reset, low, high)
         count = min(max(header.max_msg_nums, 1), COUNT_MAX)
-        tags = _tag_filter(check.expression)
-        wanted = None if tags.matches_all else tags
-        offset = header.queue_offset
+        offset, wanted = header.queue_offset, check.wanted
         result = self._store.get(topic, queue_id, offset, count, message_filter=wanted)
         if result.status in _AT_END and self._store.catch_up(CATCH_UP_BYTES):
             result = self._store.get(topic, queue_id, offset, count, message_filter=wanted)

@@ -7,7 +7,7 @@ expression         | means
 None, "", "*"      | everything
 "TagA"             | messages with this tag
 "TagA || TagB"     | with one of these tags
-sql("price > 3")   | what the SQL92 filter selects (the broker needs enablePropertyFilter=true)
+sql("price > 3")   | what the SQL92 filter selects (a RocketMQ broker needs enablePropertyFilter=true)
 """
 
 from dataclasses import dataclass
@@ -34,9 +34,15 @@ class Sql:
 
 
 def sql(expression: str) -> Sql:
-    """Return a filter that selects messages by their properties: sql("price > 3 AND color = 'red'")."""
+    """Return a filter that selects messages by their properties: sql("price > 3 AND color = 'red'").
+
+    Sql92SyntaxError: it cannot be compiled. Brokers are not asked: to some pulls they would give everything.
+    """
     if not expression.strip():
         raise InvalidMessageError('an SQL92 filter must not be empty; use "*" for everything')
+    from orbitmq.sql92.grammar import parse  # the parser is loaded when an expression is there
+
+    parse(expression)
     return Sql(expression)
 
 

@@ -28,6 +28,9 @@ func (r *receiver) start() {
 	if err == nil {
 		tags := strings.ReplaceAll(r.words.text("tags", "*"), "||", " || ")
 		selector := consumer.MessageSelector{Type: consumer.TAG, Expression: tags}
+		if sql := r.words.text("sql", ""); sql != "" {
+			selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: sql}
+		}
 		err = r.consumer.Subscribe(r.words["topic"], selector, r.take)
 	}
 	if err == nil {

@@ -16,6 +16,7 @@ from orbitmq.client import (
     ReceivedMessage,
     RetryLater,
     SendResult,
+    sql,
 )
 from orbitmq.errors import OrbitError
 from orbitmq.wire.command import Encoding
@@ -101,9 +102,11 @@ class Receiver:
 
     def __init__(self, words: Words, config: ClientConfig) -> None:
         self.words = words
+        tags = words.get("tags", "*").replace("||", " || ")
+        wanted = sql(words["sql"]) if "sql" in words else tags
         self.consumer = Consumer(
             group=words.get("group", "receivers"),
-            topics={words["topic"]: words.get("tags", "*").replace("||", " || ")},
+            topics={words["topic"]: wanted},
             handler=self.take,
             orderly=words.get("orderly") == "true",
             start_from="first",

@@ -3,6 +3,7 @@ package orbitmq.javaclient;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -33,7 +34,12 @@ final class Receiver {
         // A heartbeat that meets a rebalance is left out; until the next one the broker refuses the pulls.
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setMaxReconsumeTimes(words.number("times", -1));
-        consumer.subscribe(words.text("topic", ""), words.text("tags", "*"));
+        String sql = words.text("sql", "");
+        if (sql.isEmpty()) {
+            consumer.subscribe(words.text("topic", ""), words.text("tags", "*"));
+        } else {
+            consumer.subscribe(words.text("topic", ""), MessageSelector.bySql(sql));
+        }
         if (words.text("orderly", "").equals("true")) {
             consumer.setSuspendCurrentQueueTimeMillis(200);
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
