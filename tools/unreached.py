@@ -32,6 +32,11 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
         },
         "spark/start/workers.py": {"readinto"},
     },
+    "Lark, by its Transformer": {
+        "sql92/grammar.py": {
+            *("disjunction", "conjunction", "is_not_null", "not_one_of", "true", "false", "null"),
+        },
+    },
     "typer, by its decorators": {
         "cli/__init__.py": {"demo"},
         "cli/group.py": {"list_groups"},

@@ -16,7 +16,7 @@ from command import ORBITMQ
 from conf_store import SMALL, ConfStore
 from doctor.live_cluster import ClusterDoctor, OldClient, member, wait_until
 from live_broker import LiveClient, run_live
-from orbitmq.client import Admin, MessageQueue, PullConsumer
+from orbitmq.client import Admin, MessageQueue, PullConsumer, sql
 from orbitmq.message import AppendRequest
 from orbitmq.store.clean import disk_ratio
 from orbitmq.store.dispatch_service import DispatchService
@@ -196,8 +196,17 @@ def test_members_with_different_subscriptions_are_told_until_they_agree(cluster,
     assert topic in shown
 
 
+@pytest.fixture
+def tags_only(cluster):
+    """The broker filters by tags alone for a while."""
+    with Admin(cluster.namesrv) as admin:
+        admin.update_broker_config(cluster.broker.address, {"enablePropertyFilter": "false"})
+        yield
+        admin.update_broker_config(cluster.broker.address, {"enablePropertyFilter": "true"})
+
+
 @pytest.mark.feature("F111")
-def test_filters_of_the_wrong_type_are_told(cluster, ask):
+def test_filters_of_the_wrong_type_are_told(cluster, ask, tags_only):
     topic, group = cluster.create(cluster.name(), queues=1), cluster.name("readers")
     other = cluster.name("readers")
 
@@ -211,6 +220,11 @@ def test_filters_of_the_wrong_type_are_told(cluster, ask):
         return found
 
     by_sql = run_live(by_an_old_client)
+    with Admin(cluster.namesrv) as admin:
+        admin.update_broker_config(cluster.broker.address, {"enablePropertyFilter": "true"})
+    with member(cluster, group, {topic: sql("price > 3")}) as consumer:
+        wait_until(lambda: consumer.queues)
+        assert ask.gone("type SQL92", "--group", group)
     with member(cluster, other, {topic: "A | B"}):
         by_tag = ask.wait("looks like another type", "--group", other)
 

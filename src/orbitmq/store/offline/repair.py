@@ -130,6 +130,6 @@ def _restore_states(layout: StoreLayout, disk: Disk, quarantine: Quarantine) -> 
     for path in _broken_states(layout, disk):
         before = read_whole(disk, bak_path(path))
         assert before is not None
-        # Cut short here, a reader takes the .bak: the broken file is gone, and that is enough for him.
+        # Cut short here, a reader takes the .bak: the broken file is gone, which is enough.
         quarantine.keep_path(path, DISTRUST_GROUP, "it cannot be read; its .bak takes its place")
         replace_file(disk, path, before)
