@@ -61,6 +61,7 @@ def both(broker: Broker, **options: object) -> tuple[list[Row], list[Row]]:
         ({"topics": TOPICS, "decompress": "false"}, MESSAGES + 2),
         ({"topics": "Pull1", "tags": "tag2,tagged"}, MESSAGES // 15 + 1),
         ({"topics": TOPICS, "tags": "tag2", "splitBytes": "2k"}, MESSAGES // 5),
+        ({"topics": TOPICS, "sql92": "TAGS = 'tag2' AND KEYS IS NOT NULL"}, MESSAGES // 5),
         ({"topics": TOPICS, "keys": "key77"}, MESSAGES // 300),
         ({"topics": TOPICS, "keys": "key1,key4,long"}, 2 * MESSAGES // 300 + 2),
         ({"topics": "Pull1", "keys": "often"}, MESSAGES // 3),

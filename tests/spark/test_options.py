@@ -69,6 +69,7 @@ def test_a_time_has_many_forms(text: str, milliseconds: int) -> None:
         ("maxRowsPerTrigger", "0"),
         ("maxBytesPerTrigger", "-1"),
         ("topics", ","),
+        ("sql92", "a >"),
     ],
 )
 def test_a_bad_value_is_refused_with_the_name_of_its_option(name: str, text: str) -> None:

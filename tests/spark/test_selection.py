@@ -46,6 +46,22 @@ def test_tags_with_equal_hashes_are_told_apart(mixed: Path, rows: list[Row]) -> 
     _check(mixed, rows, lambda row: row["tags"] in ("BB", "订单"), tags="BB, 订单")
 
 
+@pytest.mark.feature("P3.sql92")
+def test_an_sql92_expression_over_properties(mixed: Path, rows: list[Row]) -> None:
+    text = (
+        "TAGS IN ('Aa', 'BB') OR TAGS STARTSWITH 'T' AND KEYS IS NOT NULL AND NOT (WAIT = 'false')"
+    )
+
+    def wanted(row: Row) -> bool:
+        given = dict(row["properties"])
+        tag = given.get("TAGS", "")
+        waits = "WAIT" in given and given["WAIT"] != "false"
+        return tag in ("Aa", "BB") or (tag.startswith("T") and "KEYS" in given and waits)
+
+    _check(mixed, rows, wanted, sql92=text)
+    _check(mixed, rows, lambda row: row["topic"] == "GoldC", topics="GoldC", sql92="TRUE")
+
+
 def test_keys(mixed: Path, rows: list[Row]) -> None:
     several = next(row["keys"] for row in rows if len(row["keys"]) > 1)
     _check(mixed, rows, lambda row: several[1] in row["keys"], keys=f"{several[1]},nobody")

@@ -176,6 +176,20 @@ def test_an_option_leaves_all_filters_to_spark(spark: SparkSession, mixed: Path)
     )
 
 
+@pytest.mark.feature("P3.sql92")
+def test_an_sql92_expression_selects_what_a_broker_would(spark: SparkSession, mixed: Path) -> None:
+    expected = [
+        record["phyOffset"]
+        for record in golden_stores.rows("mixed", "record")
+        if record["properties"].get("TAGS") in ("Aa", "BB") and "KEYS" in record["properties"]
+    ]
+
+    frame = _load(spark, mixed, sql92="TAGS IN ('Aa', 'BB') AND KEYS IS NOT NULL")
+
+    assert expected
+    assert sorted(row["log_offset"] for row in frame.select("log_offset").collect()) == expected
+
+
 @pytest.mark.feature("P3.options")
 def test_a_key_and_a_range_read_little_of_the_log(
     spark: SparkSession, mixed: Path, tmp_path: Path

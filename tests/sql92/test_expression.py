@@ -3,8 +3,8 @@
 import pytest
 
 from orbitmq.errors import Sql92EvaluationError, Sql92SyntaxError
-from orbitmq.sql92.expression import Sql92Expression
-from orbitmq.sql92.filter import Sql92Filter, sql92_filter
+from orbitmq.sql92.expression import Sql92Expression, compiled
+from orbitmq.sql92.filter import Sql92Filter
 
 pytestmark = pytest.mark.feature("F28")
 
@@ -72,8 +72,8 @@ def test_a_long_chain_is_no_deep_one():
     assert evaluate(chain, a="1500") is False
 
 
-def test_a_filter_is_compiled_once():
-    assert sql92_filter("a > 3") is sql92_filter("a > 3")
+def test_an_expression_is_compiled_once():
+    assert compiled("a > 3") is compiled("a > 3")
 
 
 def test_a_record_that_is_damaged_is_not_wanted():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from orbitmq.errors import Sql92EvaluationError
 from orbitmq.format.properties import find_property
@@ -33,3 +33,9 @@ class Sql92Expression:
             return self.node.evaluate(partial(find_property, properties)) is True
         except Sql92EvaluationError:
             return False
+
+
+@lru_cache(maxsize=10_000)
+def compiled(text: str) -> Sql92Expression:
+    """Return the expression of a text, compiled once. Sql92SyntaxError: the text is none."""
+    return Sql92Expression.compile(text)

@@ -1,11 +1,9 @@
 """A read of a queue that wants what an SQL92 expression selects."""
 
-from functools import lru_cache
-
 from orbitmq.errors import FormatError
 from orbitmq.format.cq_ext_unit import ExtUnit
 from orbitmq.format.record import properties_of
-from orbitmq.sql92.expression import Sql92Expression
+from orbitmq.sql92.expression import Sql92Expression, compiled
 
 
 class Sql92Filter:
@@ -13,6 +11,11 @@ class Sql92Filter:
 
     def __init__(self, expression: Sql92Expression) -> None:
         self._matches = expression.matches
+
+    @classmethod
+    def parse(cls, text: str) -> "Sql92Filter":
+        """Return the filter of an expression. Sql92SyntaxError: the text is none."""
+        return cls(compiled(text))
 
     def by_unit(self, tag_hash: int | None, ext: ExtUnit | None) -> bool:
         return True
@@ -22,9 +25,3 @@ class Sql92Filter:
             return self._matches(properties_of(record))
         except FormatError:
             return False  # damaged: nobody could read it
-
-
-@lru_cache(maxsize=10_000)
-def sql92_filter(text: str) -> Sql92Filter:
-    """Return the filter of an expression, compiled once. Sql92SyntaxError: the text is none."""
-    return Sql92Filter(Sql92Expression.compile(text))

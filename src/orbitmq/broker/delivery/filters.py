@@ -54,6 +54,6 @@ class Filters:
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         if kind != SQL92:
             raise Sql92SyntaxError(f"expressions of type {kind} are not known; use TAG or SQL92")
-        from orbitmq.sql92.filter import sql92_filter  # the parser is loaded when one is there
+        from orbitmq.sql92.filter import Sql92Filter  # the parser is loaded when one is there
 
-        return sql92_filter(expression)
+        return Sql92Filter.parse(expression)

@@ -10,6 +10,7 @@ topics              | a,b                                  | only these topics
 tags                | a,b                                  | only these tags
 keys                | a,b                                  | messages with one of these keys
 ids                 | a,b                                  | messages with one of these ids, of either kind
+sql92               | a > 3 AND b = 'x'                    | messages whose properties match the expression
 startTime           | time                                 | stored then or later
 endTime             | time                                 | stored before
 startOffset         | number                               | log offset of the record, this or higher
@@ -47,7 +48,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from orbitmq.errors import ConfigError, FormatError
+from orbitmq.errors import ConfigError, FormatError, Sql92SyntaxError
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.settings import read_settings
 from orbitmq.spark.shared_paths import absolute_settings, absolute_text
@@ -85,6 +86,16 @@ def _list(name: str, text: str, _now_ms: int) -> tuple[str, ...]:
     if not parts:
         raise ConfigError(name, text, "names nothing; leave the option out to select everything")
     return parts
+
+
+def _sql92(name: str, text: str, _now_ms: int) -> str:
+    from orbitmq.sql92.grammar import parse  # the parser is loaded when an expression is there
+
+    try:
+        parse(text)
+    except Sql92SyntaxError as error:
+        raise ConfigError(name, text, str(error)) from None
+    return text
 
 
 def _flag(name: str, text: str, _now_ms: int) -> bool:
@@ -155,6 +166,7 @@ class ReadOptions:
     tags: tuple[str, ...] = _option("tags", _list, ())
     keys: tuple[str, ...] = _option("keys", _list, ())
     ids: tuple[str, ...] = _option("ids", _list, ())
+    sql92: str = _option("sql92", _sql92, "")
     start_ms: int | None = _option("startTime", _time)
     end_ms: int | None = _option("endTime", _time)
     start_offset: int | None = _option("startOffset", _number)

@@ -55,6 +55,7 @@ class RowSelection:
             (options.ids, self._by_id),
             (options.keys, self._by_key),
             (self._message_predicates, self._by_predicates),
+            (options.sql92, self._by_sql92),
         )
         for wanted, test in tests:
             if wanted:
@@ -128,6 +129,15 @@ class RowSelection:
             left = RowColumns(columns.kernels, columns.buffer, columns.rows[mask])
             mask[mask] = predicate.matches(left)
         return mask
+
+    def _by_sql92(self, columns: RowColumns) -> Mask:
+        from orbitmq.sql92.expression import compiled  # with its parser only where there is one
+
+        buffer, rows, matches = columns.buffer, columns.rows, compiled(self.options.sql92).matches
+        starts = rows["properties_at"]
+        ends = starts + rows["properties_length"]
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        return np.array([matches(buffer[at:end].tobytes()) for at, end in spans], dtype=np.bool_)
 
 
 def _in_range(numbers: Ints, start: int | None, end: int | None) -> Mask:
