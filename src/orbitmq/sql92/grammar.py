@@ -15,12 +15,16 @@ from orbitmq.errors import Sql92SyntaxError
 from orbitmq.sql92 import nodes
 from orbitmq.sql92.nodes import Node
 from orbitmq.sql92.values import INT_MAX, LONG_MAX, Long
+from orbitmq.units import KiB
 
-TEXT_MAX: Final = 32 * 1024
+TEXT_MAX: Final = 16 * KiB
+WORDS_MAX: Final = 2_000
+"""An expression comes from a peer, and the event loop waits until it is read."""
 DEPTH_MAX: Final = 200
 """So deep may conditions stand in one another: each level is a call when a message is looked at."""
 
-# Words that belong together are one token, so that half of them ends an expression.
+# Words that belong together are one token, so that half of them ends an expression. A comment up to the end
+# of its line has a limit: else each of a thousand dashes would be searched to the end of the text.
 GRAMMAR: Final = r"""
 start: _or
 _or: disjunction | _and
@@ -71,7 +75,7 @@ INTEGER.4: /0|[1-9][0-9]*L?/i
 NAME: /[A-Z_$][A-Z0-9_$]*/i
 SPACE.10: /(?:GAP)+/
 %ignore SPACE
-""".replace("GAP", r"[ \t\n\r\f]|--[^\n\r]*[\n\r]|\/\*[^*]*\*+(?:[^*\/][^*]*\*+)*\/")
+""".replace("GAP", r"[ \t\n\r\f]|--[^\n\r]{0,500}[\n\r]|\/\*[^*]*\*+(?:[^*\/][^*]*\*+)*\/")
 
 _KEYWORD: Final = re.compile(
     r"(?:NOT|AND|OR|BETWEEN|IN|IS|NULL|TRUE|FALSE|CONTAINS|STARTSWITH|ENDSWITH)(?![A-Z0-9_$])", re.I
@@ -182,10 +186,12 @@ def parse(text: str) -> Node:
 
 def _read(text: str) -> Node:
     state: Any = _parser().parse_interactive(text)  # Lark has no types for what follows
-    at = 0
+    at = words = 0
     try:
         for token in state.lexer_thread.lex(state.parser_state):
-            at = token.start_pos
+            at, words = token.start_pos, words + 1
+            if words > WORDS_MAX:
+                raise Sql92SyntaxError(f"the expression has more than {WORDS_MAX} words")
             if token.type not in state.choices():
                 break
             state.feed_token(token)
