@@ -32,7 +32,10 @@ def _allocate(size: int) -> Bytes:
     """Return memory of its own. NumPy asks for huge pages: making those costs sends a third of their rate."""
     if size < _MAPPED_FROM:
         return np.empty(size, dtype=np.uint8)
-    return np.frombuffer(mmap.mmap(-1, size), dtype=np.uint8)
+    flags = (
+        mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )  # without them it is memory to share, counted elsewhere
+    return np.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=np.uint8)
 
 
 class Slab:
