@@ -24,6 +24,8 @@ def evaluate(text, **properties):
         ("a = 1 garbage", {"a": "1"}, True),
         ("NOT a = 1", {"a": "1"}, False),
         ("a = 1e3", {"a": "1000"}, True),
+        ("a = 3000000000", {"a": "3000000000"}, True),
+        ("a > 3000000000", {"a": "-3000000000"}, False),
         ("a > 1.5", {"a": " NaN "}, True),
         ("a = 1.0", {"a": "0x1p0"}, True),
         ("a STARTSWITH 'it''s'", {"a": "it's me"}, True),

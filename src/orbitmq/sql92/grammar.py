@@ -192,12 +192,10 @@ def _read(text: str) -> Node:
             at, words = token.start_pos, words + 1
             if words > WORDS_MAX:
                 raise Sql92SyntaxError(f"the expression has more than {WORDS_MAX} words")
-            if token.type not in state.choices():
-                break
             state.feed_token(token)
             at = token.end_pos
     except UnexpectedToken:
-        pass  # behind the end
+        pass  # it ends before this word, or is none: the end of the input tells
     except UnexpectedCharacters as error:
         at = error.pos_in_stream or 0
         if not _KEYWORD.match(text, at):
