@@ -205,12 +205,13 @@ def test_a_caller_leaves_when_its_answer_is_there_though_another_one_waits(loop)
 
 
 def test_busy_polls_do_not_pile_up(loop):
-    counts = []
-    for _ in range(100):
+    left, deadline = 0, time.monotonic() + 30
+    while left < 20:  # else the background thread had the seat, or a turn was slow
+        assert time.monotonic() < deadline
         loop.run(where())
-        counts.append(sum("_poll" in repr(handle) for handle in tuple(loop.loop._ready)))
-
-    assert max(counts) == 1
+        polls = sum("_poll" in repr(handle) for handle in tuple(loop.loop._ready))
+        assert polls <= 1
+        left += polls
 
 
 def test_what_a_turn_has_to_send_first_does_not_count_as_waiting(loop):
