@@ -6,7 +6,7 @@ slabs start at `MEMORY_LOG_OFFSET`, above everything that a log on disk can reac
 
 import mmap
 import struct
-import sys
+import weakref
 from bisect import bisect_right
 from collections import deque
 from typing import Final
@@ -28,23 +28,26 @@ _SHARE: Final = 32
 _SIZE_AND_QUEUE: Final = struct.Struct(f">i{QUEUE_ID_AT - 4}xi")
 
 
-def _allocate(size: int) -> Bytes:
-    """Return memory of its own. NumPy asks for huge pages: making those costs sends a third of their rate."""
+def _allocate(size: int) -> mmap.mmap | None:
+    """Return memory of its own, None for little. NumPy asks for huge pages: sends lose a third by them."""
     if size < _MAPPED_FROM:
-        return np.empty(size, dtype=np.uint8)
-    flags = (
-        mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    )  # without them it is memory to share, counted elsewhere
-    return np.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=np.uint8)
+        return None
+    # Without the flags it is memory to share, which is counted elsewhere.
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class Slab:
     """Records of one topic, one after another: those at [first, used) are there, the last without units."""
 
-    __slots__ = ("base", "data", "first", "size", "used", "view", "with_units")
+    __slots__ = ("base", "data", "first", "memory", "size", "used", "view", "with_units")
 
-    def __init__(self, base: int, data: Bytes) -> None:
-        self.base, self.size, self.data = base, len(data), data
+    def __init__(self, base: int, size: int, memory: mmap.mmap | None) -> None:
+        self.base, self.size, self.memory = base, size, memory
+        self.data: Bytes = (
+            np.empty(size, dtype=np.uint8)
+            if memory is None
+            else np.frombuffer(memory, dtype=np.uint8)
+        )
         self.view = self.data.data
         self.first = self.used = self.with_units = 0
 
@@ -60,10 +63,12 @@ class MemoryLog:
         self.next_offset = start  # of the next slab
         self._bases: list[int] = []
         self._slabs: list[Slab] = []
-        self._spare: Bytes | None = None  # of the last slab that went; new memory costs page faults
+        # Of the last slab that went, with its array, which lives while an answer holds a part of it. To
+        # use it again spares page faults.
+        self._spare: tuple[mmap.mmap, weakref.ref[Bytes]] | None = None
 
     def add(self, size: int) -> Slab:
-        slab = Slab(self.next_offset, self._memory(size))
+        slab = Slab(self.next_offset, size, self._memory(size))
         self._bases.append(slab.base)
         self._slabs.append(slab)
         self.next_offset += size
@@ -73,14 +78,14 @@ class MemoryLog:
         at = bisect_right(self._bases, slab.base) - 1
         assert self._slabs[at] is slab
         del self._bases[at], self._slabs[at]
-        if slab.size >= _MAPPED_FROM:
-            self._spare = slab.data
+        if slab.memory is not None:
+            self._spare = slab.memory, weakref.ref(slab.data)
 
-    def _memory(self, size: int) -> Bytes:
-        """Return the memory of a slab that went if it fits and no answer holds a part of it, else new one."""
+    def _memory(self, size: int) -> mmap.mmap | None:
+        """Return the memory of a slab that went if it fits and nobody holds a part of it, else new one."""
         spare, self._spare = self._spare, None
-        if spare is not None and len(spare) == size and sys.getrefcount(spare) == _UNUSED:
-            return spare
+        if spare is not None and len(spare[0]) == size and spare[1]() is None:
+            return spare[0]
         return _allocate(size)
 
     def find(self, log_offset: int) -> Slab | None:
@@ -103,7 +108,7 @@ class MemoryLog:
 
     @property
     def allocated_bytes(self) -> int:
-        spare = 0 if self._spare is None else len(self._spare)
+        spare = 0 if self._spare is None else len(self._spare[0])
         return spare + sum(slab.size for slab in self._slabs)
 
 
