@@ -35,7 +35,7 @@ class Sql92Expression:
             return False
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=256)  # they come from peers, and a long one takes half a megabyte
 def compiled(text: str) -> Sql92Expression:
     """Return the expression of a text, compiled once. Sql92SyntaxError: the text is none."""
     return Sql92Expression.compile(text)

@@ -20,6 +20,7 @@ from orbitmq.units import KiB
 TEXT_MAX: Final = 16 * KiB
 WORDS_MAX: Final = 2_000
 """An expression comes from a peer, and the event loop waits until it is read."""
+_DIGITS_MAX: Final = len(str(LONG_MAX))
 DEPTH_MAX: Final = 200
 """So deep may conditions stand in one another: each level is a call when a message is looked at."""
 
@@ -137,9 +138,10 @@ class _Build(Transformer[Token, Node]):
         return nodes.constant(_unquoted(token))
 
     def integer(self, token: Token) -> Node:
-        number = int(token.rstrip("lL"))
+        digits = token.rstrip("lL")
+        number = int(digits) if len(digits) <= _DIGITS_MAX else LONG_MAX + 1
         if number > LONG_MAX:
-            raise Sql92SyntaxError(f"{token} is greater than {LONG_MAX}")
+            raise Sql92SyntaxError(f"{token[:40]} is greater than {LONG_MAX}")
         return nodes.constant(number if number <= INT_MAX else Long(number))
 
     def real(self, token: Token) -> Node:

@@ -36,7 +36,6 @@ class Node:
     name: str = ""  # of a bare property
     constant: bool = False
     value: Value = None  # of a constant
-    names: frozenset[str] = frozenset()
     depth: int = 1
     parts: "tuple[Node, ...]" = ()  # of a chain of AND or OR
     decides: bool | None = None  # True: a chain of OR, False: of AND
@@ -48,7 +47,7 @@ def constant(value: Value) -> Node:
 
 
 def property_of(name: str) -> Node:
-    return Node(lambda get: get(name), boolean=False, name=name, names=frozenset((name,)))
+    return Node(lambda get: get(name), boolean=False, name=name)
 
 
 def either(left: Node, right: Node) -> Node:
@@ -127,10 +126,10 @@ def _equal(left: Node, right: Node) -> Node:
 
     def evaluate(get: Get) -> Value:
         one, other = first(get), second(get)
-        if one is None or other is None:
-            return (
-                other is None if one is None and other is None else None if one is None else False
-            )
+        if one is None:
+            return True if other is None else None
+        if other is None:
+            return False
         return compare(one, other) == 0
 
     return _node(evaluate, left, right)
@@ -202,5 +201,4 @@ def search(operand: Node, kind: str, wanted: str, *, negated: bool) -> Node:
 
 
 def _node(evaluate: Callable[[Get], Value], *parts: Node, boolean: bool = True) -> Node:
-    names = frozenset().union(*(part.names for part in parts))
-    return Node(evaluate, boolean, names=names, depth=1 + max(part.depth for part in parts))
+    return Node(evaluate, boolean, depth=1 + max(part.depth for part in parts))

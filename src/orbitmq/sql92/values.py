@@ -17,7 +17,7 @@ from orbitmq.errors import Sql92EvaluationError
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-_INTEGER: Final = re.compile(r"[+-]?\d+")
+_INTEGER: Final = re.compile(r"[+-]?0*\d{1,19}")
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?")
 _HEX: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
@@ -46,7 +46,8 @@ def to_long(text: str) -> Long:
 def _to_int(text: str, largest: int) -> int:
     if not _INTEGER.fullmatch(text):
         raise Sql92EvaluationError(f"{text!r} is no integer")
-    number = int(text)
+    digits = text.lstrip("+-").lstrip("0") or "0"  # Python refuses to read thousands of zeros
+    number = -int(digits) if text.startswith("-") else int(digits)
     if not -largest - 1 <= number <= largest:
         raise Sql92EvaluationError(f"{text!r} does not fit an integer of up to {largest}")
     return number
@@ -64,7 +65,7 @@ def to_double(text: str) -> float:
         raise Sql92EvaluationError(f"{text!r} is no number")
     try:
         return float.fromhex(found[1])
-    except OverflowError:
+    except (OverflowError, ValueError):  # an exponent of any length
         return sign * math.inf
 
 

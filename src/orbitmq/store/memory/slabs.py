@@ -20,9 +20,6 @@ from orbitmq.units import KiB, MiB
 
 SLAB_BYTES_LEAST: Final = 4 * KiB
 _MAPPED_FROM: Final = 1 * MiB
-_UNUSED: Final = (
-    2  # references: a variable, and the argument of `getrefcount`; a view of it has one more
-)
 _SHARE: Final = 32
 """A new slab is this part of what its topic holds: what lies idle in a topic's first and last is little."""
 _SIZE_AND_QUEUE: Final = struct.Struct(f">i{QUEUE_ID_AT - 4}xi")
