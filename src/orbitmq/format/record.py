@@ -227,12 +227,19 @@ def decode_record(
 
 def properties_of(record: memoryview) -> bytes:
     """Return the property string of a whole record, without decoding the rest. FormatError: it is none."""
+    start, end = properties_place(record)
+    return bytes(record[start:end])
+
+
+def properties_place(record: memoryview) -> tuple[int, int]:
+    """Return where the property string of a whole record begins and ends. FormatError: it is none."""
     end = _checked_size(record, 0)
     fixed = _checked_fixed(record, 0, end)
     body_end = _checked_end(_I32.unpack_from(record, fixed.size - 4)[0], fixed.size, end, "body")
     topic_length = _TOPIC_LENGTH[_I32.unpack_from(record, MAGIC_AT)[0]]
     _, topic_end = _read_sized(record, body_end, end, topic_length, "topic")
-    return _read_sized(record, topic_end, end, _PROPERTIES_LENGTH, "properties")[0]
+    properties, stop = _read_sized(record, topic_end, end, _PROPERTIES_LENGTH, "properties")
+    return stop - len(properties), stop
 
 
 def _checked_size(buffer: Any, position: int) -> int:

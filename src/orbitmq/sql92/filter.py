@@ -1,16 +1,18 @@
 """A read of a queue that wants what an SQL92 expression selects."""
 
 from orbitmq.errors import FormatError
+from orbitmq.format.columns import Bytes, Ints
 from orbitmq.format.cq_ext_unit import ExtUnit
 from orbitmq.format.record import properties_of
-from orbitmq.sql92.expression import Sql92Expression, compiled
+from orbitmq.sql92.expression import Mask, Sql92Expression, compiled
+from orbitmq.sql92.fast.kernels import CHOICE, KernelChoice
 
 
 class Sql92Filter:
-    """Asks an expression about each record (`MessageFilter`): queue units say nothing about properties."""
+    """Asks an expression about records (`RecordFilter`): queue units say nothing about properties."""
 
-    def __init__(self, expression: Sql92Expression) -> None:
-        self._matches = expression.matches
+    def __init__(self, expression: Sql92Expression, kernels: KernelChoice = CHOICE) -> None:
+        self._expression, self._kernels = expression, kernels
 
     @classmethod
     def parse(cls, text: str) -> "Sql92Filter":
@@ -22,6 +24,12 @@ class Sql92Filter:
 
     def by_record(self, record: memoryview) -> bool:
         try:
-            return self._matches(properties_of(record))
+            return self._expression.matches(properties_of(record))
         except FormatError:
             return False  # damaged: nobody could read it
+
+    def by_records(self, data: Bytes, at: Ints, sizes: Ints) -> Mask:
+        """Tell the same of many records at once, by where they lie. FormatError: one lies outside."""
+        kernels = self._kernels.for_messages(len(at))
+        starts, lengths = kernels.find_properties(data, at, sizes)
+        return self._expression.matches_many(kernels, data, starts, lengths)

@@ -5,7 +5,8 @@ from a message selector of JMS.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from orbitmq.errors import Sql92SyntaxError
@@ -27,27 +28,49 @@ _SEARCH: Final[dict[str, Callable[[str, str], bool]]] = {
 }
 
 
+class Kind(Enum):
+    """What a node is, for those who translate an expression (`fast.translate`, Spark)."""
+
+    CONSTANT = auto()
+    PROPERTY = auto()
+    PRESENCE = auto()  # a bare property where a condition is wanted
+    CHAIN = auto()  # of AND or OR
+    NEGATION = auto()
+    MINUS = auto()
+    EQUAL = auto()
+    ORDERED = auto()
+    ONE_OF = auto()
+    SEARCH = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A part of an expression. `boolean`: it can stand where a condition is wanted."""
 
+    kind: Kind
     evaluate: Callable[[Get], Value]
     boolean: bool = True
     name: str = ""  # of a bare property
-    constant: bool = False
     value: Value = None  # of a constant
     depth: int = 1
-    parts: "tuple[Node, ...]" = ()  # of a chain of AND or OR
+    parts: "tuple[Node, ...]" = ()
     decides: bool | None = None  # True: a chain of OR, False: of AND
+    word: str = ""  # of an order: its symbol; of a search: CONTAINS, STARTSWITH or ENDSWITH
+    texts: tuple[str, ...] = ()  # that a property is compared with
+    negated: bool = False  # of a search
+
+    @property
+    def constant(self) -> bool:
+        return self.kind is Kind.CONSTANT
 
 
 def constant(value: Value) -> Node:
     is_boolean = value is None or isinstance(value, bool)
-    return Node(lambda get: value, is_boolean, constant=True, value=value)
+    return Node(Kind.CONSTANT, lambda get: value, is_boolean, value=value)
 
 
 def property_of(name: str) -> Node:
-    return Node(lambda get: get(name), boolean=False, name=name)
+    return Node(Kind.PROPERTY, lambda get: get(name), boolean=False, name=name)
 
 
 def either(left: Node, right: Node) -> Node:
@@ -73,17 +96,18 @@ def _chain(decides: bool, left: Node, right: Node) -> Node:
                 answer = None
         return answer
 
-    return replace(_node(evaluate, *parts), parts=parts, decides=decides)
+    return Node(Kind.CHAIN, evaluate, depth=_depth(*parts), parts=parts, decides=decides)
 
 
 def negation(operand: Node) -> Node:
-    inner = condition(operand).evaluate
+    denied = condition(operand)
+    inner = denied.evaluate
 
     def evaluate(get: Get) -> Value:
         found = inner(get)
         return None if found is None else not found
 
-    return _node(evaluate, operand)
+    return Node(Kind.NEGATION, evaluate, depth=_depth(operand), parts=(denied,))
 
 
 def condition(node: Node) -> Node:
@@ -93,7 +117,11 @@ def condition(node: Node) -> Node:
     if not node.name:
         raise Sql92SyntaxError("the expression does not result in true or false")
     inner = node.evaluate
-    return _node(lambda get: None if inner(get) is None else False, node)
+
+    def evaluate(get: Get) -> Value:
+        return None if inner(get) is None else False
+
+    return Node(Kind.PRESENCE, evaluate, depth=_depth(node), parts=(node,))
 
 
 def minus(operand: Node) -> Node:
@@ -105,7 +133,7 @@ def minus(operand: Node) -> Node:
             return None
         return Long(-value) if isinstance(value, Long) else -value
 
-    return _node(evaluate, operand, boolean=False)
+    return Node(Kind.MINUS, evaluate, boolean=False, depth=_depth(operand), parts=(operand,))
 
 
 def equal(left: Node, right: Node) -> Node:
@@ -132,7 +160,7 @@ def _equal(left: Node, right: Node) -> Node:
             return False
         return compare(one, other) == 0
 
-    return _node(evaluate, left, right)
+    return Node(Kind.EQUAL, evaluate, depth=_depth(left, right), parts=(left, right))
 
 
 def ordered(left: Node, symbol: str, right: Node) -> Node:
@@ -152,7 +180,8 @@ def ordered(left: Node, symbol: str, right: Node) -> Node:
         order = compare(one, other)
         return order is not None and holds(order)
 
-    return _node(evaluate, left, right)
+    depth = _depth(left, right)
+    return Node(Kind.ORDERED, evaluate, depth=depth, parts=(left, right), word=symbol)
 
 
 def _require_number(node: Node) -> None:
@@ -185,7 +214,8 @@ def one_of(operand: Node, texts: Sequence[str]) -> Node:
         value = inner(get)
         return None if value is None else value in wanted
 
-    return _node(evaluate, operand)
+    depth = _depth(operand)
+    return Node(Kind.ONE_OF, evaluate, depth=depth, parts=(operand,), texts=tuple(texts))
 
 
 def search(operand: Node, kind: str, wanted: str, *, negated: bool) -> Node:
@@ -197,8 +227,16 @@ def search(operand: Node, kind: str, wanted: str, *, negated: bool) -> Node:
             return False
         return holds(value, wanted) is not negated
 
-    return _node(evaluate, operand)
+    return Node(
+        Kind.SEARCH,
+        evaluate,
+        depth=_depth(operand),
+        parts=(operand,),
+        word=kind,
+        texts=(wanted,),
+        negated=negated,
+    )
 
 
-def _node(evaluate: Callable[[Get], Value], *parts: Node, boolean: bool = True) -> Node:
-    return Node(evaluate, boolean, depth=1 + max(part.depth for part in parts))
+def _depth(*parts: Node) -> int:
+    return 1 + max(part.depth for part in parts)

@@ -22,6 +22,9 @@ _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9
 _HEX: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
+_CHAR_MAX: Final = (
+    "\uffff"  # Java looks for digits in single chars, and takes two for what is above
+)
 _NAMED: Final = {"NaN": math.nan, "Infinity": math.inf}
 _TRIMMED: Final = "".join(map(chr, range(33)))  # what Java's trim takes away
 
@@ -44,7 +47,7 @@ def to_long(text: str) -> Long:
 
 
 def _to_int(text: str, largest: int) -> int:
-    if not _INTEGER.fullmatch(text):
+    if not _INTEGER.fullmatch(text) or max(text) > _CHAR_MAX:
         raise Sql92EvaluationError(f"{text!r} is no integer")
     digits = text.lstrip("+-").lstrip("0") or "0"  # Python refuses to read thousands of zeros
     number = -int(digits) if text.startswith("-") else int(digits)

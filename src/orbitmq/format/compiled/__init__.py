@@ -20,7 +20,9 @@ from orbitmq.format.compiled.gather import (
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import FIRST_SLOTS, QueueTable, pack_units
 from orbitmq.format.compiled.scan import find_record, scan
+from orbitmq.format.compiled.waiting import publish_due, read_waiting, walk_slot, write_due
 from orbitmq.format.plain import Kernels
+from orbitmq.format.waiting import WAITED_FOR, WAITING
 
 
 def crc32(buffer: Bytes) -> int:
@@ -48,6 +50,10 @@ class CompiledKernels(Kernels):
     bodies_match = staticmethod(bodies_match)
     encode_client_batch = staticmethod(encode_client_batch)
     client_batch_sizes = staticmethod(client_batch_sizes)
+    read_waiting = staticmethod(read_waiting)
+    write_due = staticmethod(write_due)
+    publish_due = staticmethod(publish_due)
+    walk_slot = staticmethod(walk_slot)
 
 
 KERNELS = CompiledKernels()
@@ -65,10 +71,11 @@ def _warm() -> None:
     index_items(nothing, no_rows)
     _warm_index_file()
     _warm_gather(nothing, no_rows)
+    _warm_waiting(nothing)
     shared = np.zeros(1, dtype=APPEND)
     shared["version"] = 1
     encode_client_batch(nothing, 0, 0, 0, shared, b"", nothing, b"")
-    jit.close()
+    jit.close(__name__)
 
 
 def _warm_queues(no_rows: Rows) -> None:
@@ -86,6 +93,15 @@ def _warm_gather(nothing: Bytes, no_rows: Rows) -> None:
     property_pairs(nothing, no_rows)
     split_parts(nothing, none, none, 0)
     bodies_match(nothing, no_rows)
+
+
+def _warm_waiting(nothing: Bytes) -> None:
+    none, host = np.empty(0, dtype=np.int64), np.frombuffer(bytes(8), dtype=np.uint8)
+    rows, queues = np.empty(0, dtype=WAITING), np.empty(0, dtype=WAITED_FOR)
+    read_waiting(nothing, none, none, none, 0, 0, rows, queues, check_crc=True)
+    write_due(nothing, 0, 0, 0, host, 0, frozen(nothing), rows, 0, queues)
+    publish_due(nothing, 0, rows, 0)
+    walk_slot(nothing, 0, -1, 0, none, none)
 
 
 def _warm_index_file() -> None:

@@ -36,9 +36,7 @@ def _gather(buffer, at, lengths, out, out_at):
     """Copy all pieces; return -1, or the index of the first that lies outside."""
     for index in range(len(at)):
         length = lengths[index]
-        if not (
-            _inside(at[index], length, len(buffer)) and _inside(out_at[index], length, len(out))
-        ):
+        if not (inside(at[index], length, len(buffer)) and inside(out_at[index], length, len(out))):
             return index
     for index in range(len(at)):
         ahead = min(index + _AHEAD, len(at) - 1)
@@ -49,7 +47,7 @@ def _gather(buffer, at, lengths, out, out_at):
 
 
 @helper
-def _inside(at, length, room):
+def inside(at, length, room):
     # Not at + length > room: a sum of two large numbers wraps round.
     return at >= 0 and 0 <= length <= room and at <= room - length
 
@@ -72,7 +70,7 @@ def _text_spans(buffer, rows, spans):
         _prefetch_properties(buffer, rows, index)
         row = rows[index]
         at, length = np.int64(row.properties_at), np.int64(row.properties_length)
-        if not _inside(at, length, len(buffer)):
+        if not inside(at, length, len(buffer)):
             return index
         tags, keys, unique, _, _, _, _, _ = read_properties(buffer, at, at + length)
         span = spans[index]
@@ -110,7 +108,7 @@ def _count_pieces(buffer, rows):
         _prefetch_properties(buffer, rows, index)
         row = rows[index]
         at, length = np.int64(row.properties_at), np.int64(row.properties_length)
-        if not _inside(at, length, len(buffer)):
+        if not inside(at, length, len(buffer)):
             return 0, index
         end = at + length
         while at < end:
@@ -174,7 +172,7 @@ def _count_parts(buffer, at, lengths, separator, ends):
     """Fill `ends`; return -1, or the index of the first piece that lies outside the buffer."""
     count = 0
     for index in range(len(at)):
-        if not _inside(at[index], lengths[index], len(buffer)):
+        if not inside(at[index], lengths[index], len(buffer)):
             return index
         here, end = at[index], at[index] + lengths[index]
         while here < end:
@@ -215,7 +213,7 @@ def _bodies_match(buffer, rows, matches):
         at, length = np.int64(row.body_at), np.int64(row.body_length)
         hosts = np.int64(row.sys_flag)
         start = at - BODY_AT - HOST_V6_EXTRA * ((hosts >> 4 & 1) + (hosts >> 5 & 1))
-        if start < 0 or not _inside(at, length, len(buffer)):
+        if start < 0 or not inside(at, length, len(buffer)):
             return index
         if length > 0:
             expected = load_i32(buffer, start + BODY_CRC_AT)

@@ -52,11 +52,15 @@ def kernels() -> list[Any]:
     return list(_KERNELS)
 
 
-def close() -> None:
-    """Compile nothing from now on: a call with other types fails instead of stalling for seconds."""
-    for compiled in _KERNELS:
-        assert compiled.signatures, compiled
-        compiled.disable_compile()
+def close(package: str) -> None:
+    """Compile no kernel of this package from now on: a call with other types fails instead of stalling.
+
+    Those of other packages may be on their way in another thread.
+    """
+    for compiled in kernels():
+        if compiled.py_func.__module__.startswith(f"{package}."):
+            assert compiled.signatures, compiled
+            compiled.disable_compile()
 
 
 def helper(function: _Function) -> _Function:

@@ -75,7 +75,7 @@ def read_properties(buffer, at, end):
     bits = np.uint64(0)
     while at < end:
         while bits == np.uint64(0) and block < end:
-            bits, block = _next_separators(buffer, block, end)
+            bits, block = next_separators(buffer, block, end)
         if bits == np.uint64(0):
             piece_end = end
         else:
@@ -115,7 +115,7 @@ def read_properties(buffer, at, end):
 
 
 @helper
-def _next_separators(buffer, block, end):
+def next_separators(buffer, block, end):
     """Return a bit for each separator in the next 32 bytes, and where the block after them starts."""
     if end - block >= SEPARATORS_BYTES:
         return separators(buffer, block), block + SEPARATORS_BYTES

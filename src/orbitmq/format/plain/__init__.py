@@ -15,6 +15,7 @@ from orbitmq.format.plain.gather import (
 from orbitmq.format.plain.index import index_chain, index_insert, index_items
 from orbitmq.format.plain.queues import DictTable, pack_units
 from orbitmq.format.plain.scan import find_record, scan
+from orbitmq.format.plain.waiting import publish_due, read_waiting, walk_slot, write_due
 
 
 class Kernels:
@@ -37,3 +38,7 @@ class Kernels:
     bodies_match = staticmethod(bodies_match)
     encode_client_batch = staticmethod(encode_client_batch)
     client_batch_sizes = staticmethod(client_batch_sizes)
+    read_waiting = staticmethod(read_waiting)
+    write_due = staticmethod(write_due)
+    publish_due = staticmethod(publish_due)
+    walk_slot = staticmethod(walk_slot)

@@ -24,12 +24,18 @@ class TopicStats(Body):
 
 
 class QueueProgress(Body):
-    """How far a group is in one queue; the time is that of the last message that it consumed."""
+    """How far a group is in one queue; the time is that of the last message that it consumed.
+
+    Ours, and only for who asked: how many messages ahead the group's filter lets through, and whether that
+    was estimated from a part of them.
+    """
 
     broker_offset: int = 0
     consumer_offset: int = 0
     pull_offset: int = 0
     last_timestamp: int = 0
+    matching: int | None = None
+    matching_is_estimate: bool | None = None
 
 
 class ConsumeStats(Body):

@@ -7,11 +7,13 @@ import numpy as np
 
 from orbitmq.wire.fast.layout import (
     ANSWER_BYTES_MAX,
+    HANDLE_TEXT_MAX,
     ID_START,
     PARTS,
     QUEUE,
     SEND,
     Bytes,
+    Ints,
     SendKernels,
 )
 
@@ -30,6 +32,7 @@ class SentTo(NamedTuple):
     queue_id: int
     messages: int
     record_bytes: int
+    waiting: int = 0  # so many of the messages wait for their time in the timer wheel
 
 
 class SendRun:
@@ -41,6 +44,8 @@ class SendRun:
         self.end = 0  # position in the data behind the last of them
         self.record_bytes = 0  # of all their records together
         self.queues: list[SentTo] = []
+        self.waiting = 0  # how many of the messages wait for their time
+        self.waiting_offset = 0  # queue offset of the first of these; set by the caller
         self.language, self.version = "", 0  # of the last sender
         self._limits = frame_bytes_max, body_bytes_max
         self._rows = np.zeros(SENDS_MAX, dtype=SEND)
@@ -76,9 +81,10 @@ class SendRun:
         if not self.count:
             return 0  # what the rows say is of an earlier run
         self.queues = [
-            SentTo(data[at : at + length].decode("ascii"), queue_id, count, size)
-            for at, length, queue_id, count, size, _ in self._queues[:queue_count].tolist()
+            SentTo(data[at : at + length].decode("ascii"), queue_id, count, size, waiting)
+            for at, length, queue_id, count, size, _, waiting in self._queues[:queue_count].tolist()
         ]
+        self.waiting = sum(queue.waiting for queue in self.queues)
         self.record_bytes = sum(queue.record_bytes for queue in self.queues)
         language_at, language_length, self.version = sender
         self.language = data[language_at : language_at + language_length].decode("ascii")
@@ -87,7 +93,22 @@ class SendRun:
             + key_bytes
             + messages * self._id_bytes
         )
+        if self.waiting:  # base64 takes less than twice as much
+            handles = self.waiting * (len(self._parts) + HANDLE_TEXT_MAX) + key_bytes
+            self._answers_max += 2 * handles
         return self.count
+
+    @property
+    def times(self) -> tuple[Ints, Ints]:
+        """What the messages say that ask for a time: by which of TIMED, and its number."""
+        rows = self._rows[: self.count]
+        timed = rows[rows["timed"] > 0]
+        return timed["timed"], timed["time"]
+
+    def wait_in(self, slots: Ints) -> None:
+        """Say in which slots of the timer wheel these messages wait."""
+        rows = self._rows[: self.count]
+        rows["slot_ms"][rows["timed"] > 0] = slots
 
     def write(
         self,
@@ -101,6 +122,7 @@ class SendRun:
         """Write the records into `out`, still without size and magic; return where they end.
 
         `hosts` are the producer's and the broker's, packed; `next_offsets` the queues' next queue offsets.
+        Of messages that ask for a time `wait_in` has said the slots.
         """
         assert 0 <= position <= len(out) - self.record_bytes
         assert len(next_offsets) == len(self.queues)
@@ -117,6 +139,7 @@ class SendRun:
             self._rows,
             self.count,
             self._queues,
+            self.waiting_offset,
         )
         assert end == position + self.record_bytes
         self._records, self._records_at = out, position
@@ -134,6 +157,7 @@ class SendRun:
         used = self._kernels.write_answers(
             out,
             self._text,
+            self._data,
             self._records,
             self._records_at,
             self._rows,

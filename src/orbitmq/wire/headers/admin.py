@@ -58,11 +58,15 @@ class GroupForbiddenHeader(Header):
 
 
 class ConsumeStatsHeader(Header):
-    """GET_CONSUME_STATS; `topic_list` are topics with `;` between them."""
+    """GET_CONSUME_STATS; `topic_list` are topics with `;` between them.
+
+    `count_matching` is ours: also say how many messages the group's filters let through.
+    """
 
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
+    count_matching: bool | None = None
 
 
 class BrokerConsumeStatsHeader(Header):

@@ -42,7 +42,13 @@ class Header:
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __init_subclass__(cls) -> None:
-        dataclasses.dataclass(kw_only=True)(cls)
+        assert cls.__bases__ == (Header,), f"{cls.__name__}: a header of a header"
+
+    def __init__(self, **values: Any) -> None:
+        # The first of its class. There are some seventy, few of them used, and each takes a while to
+        # make a dataclass of; that puts its own __init__ in the place of this one.
+        _layout(type(self))
+        type(self).__init__(self, **values)
 
     @classmethod
     def read(cls, fields: Mapping[str, str] | None, names: Mapping[str, str] | None = None) -> Self:
@@ -57,18 +63,8 @@ class Header:
 
     def write(self) -> dict[str, str]:
         """Return the fields; None is left out."""
-        written = {}
-        for attribute, wire, kind, _, _ in _layout(type(self)):
-            value = getattr(self, attribute)
-            if value is None:
-                continue
-            if kind is str:
-                written[wire] = value
-            elif kind is int:
-                written[wire] = str(value)
-            else:
-                written[wire] = "true" if value else "false"
-        return written
+        kind = type(self)
+        return (_WRITERS.get(kind) or _make_writer(kind))(self)
 
 
 def wire_names(kind: type[Header]) -> tuple[str, ...]:
@@ -77,8 +73,10 @@ def wire_names(kind: type[Header]) -> tuple[str, ...]:
 
 
 _Reader = Callable[[Callable[[str], str | None], Header], None]
+_Writer = Callable[[Header], dict[str, str]]
 _LAYOUTS: Final[dict[type[Any], tuple[_Field, ...]]] = {}
 _READERS: Final[dict[tuple[type[Any], int], _Reader]] = {}
+_WRITERS: Final[dict[type[Any], _Writer]] = {}
 
 
 def _layout(kind: type[Any]) -> tuple[_Field, ...]:
@@ -117,10 +115,27 @@ def _make_reader(kind: type[Any], names: Mapping[str, str] | None) -> _Reader:
     return reader
 
 
+def _make_writer(kind: type[Any]) -> _Writer:
+    """Return a function that writes the fields of such a header, made as `_make_reader` makes its own."""
+    lines = ["def write(header):", "    written = {}"]
+    for attribute, wire, of, _, _ in _layout(kind):
+        text = {str: "value", bool: "'true' if value else 'false'", int: "str(value)"}[of]
+        lines += (
+            f"    value = header.{attribute}",
+            "    if value is not None:",
+            f"        written[{wire!r}] = {text}",
+        )
+    scope: dict[str, Any] = {}
+    exec("\n".join([*lines, "    return written"]), scope)
+    writer: _Writer = scope["write"]
+    _WRITERS[kind] = writer
+    return writer
+
+
 def _fields(header: type[Any]) -> list[_Field]:
     hints = typing.get_type_hints(header)
     found = []
-    for item in dataclasses.fields(header):
+    for item in dataclasses.fields(dataclasses.dataclass(kw_only=True)(header)):
         hint = hints[item.name]
         optional = isinstance(hint, types.UnionType) and type(None) in hint.__args__
         kind = next(a for a in hint.__args__ if a is not type(None)) if optional else hint

@@ -24,7 +24,7 @@ def _warm() -> None:
     run.write(np.zeros(1, dtype=np.uint8), 0, 0, 0, bytes(16), [])
     run.publish()
     run.answers()
-    jit.close()
+    jit.close(__name__)
 
 
 _warm()

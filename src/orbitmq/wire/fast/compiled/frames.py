@@ -7,13 +7,15 @@ import numpy as np
 from orbitmq.format.client_batch import HEAD_BYTES
 from orbitmq.format.compiled.jit import helper, kernel
 from orbitmq.format.compiled.memory import load_i16, load_i32
+from orbitmq.format.compiled.numbers import digits
 from orbitmq.format.compiled.text import find_byte, same_bytes
 from orbitmq.format.ordinary import SPECIAL_FLAGS, SPECIAL_NAME, SPECIAL_PREFIXES
 from orbitmq.format.record import OVERHEAD_BYTES
-from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, Property
+from orbitmq.format.waiting import TIMED
+from orbitmq.message import PROPERTIES_BYTES_MAX, TIMER_TOPIC, TOPIC_BYTES_MAX, Property
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import INT_MAX, ONEWAY_FLAG
-from orbitmq.wire.fast.layout import NAMES_MAX
+from orbitmq.wire.fast.layout import MOVED, MOVED_BYTES, NAMES_MAX, TIME_DIGITS_MAX
 from orbitmq.wire.frame import HEADER_BYTES_MAX
 from orbitmq.wire.header_json import MEMBERS
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS
@@ -51,6 +53,9 @@ _FALSE: Final = _word("false")
 _CONTROL: Final = _word("u000")
 _UNIQUE: Final = _word(Property.UNIQ_KEY)
 _WAIT: Final = _word(Property.WAIT)
+_TIMER_TOPIC_BYTES: Final = len(TIMER_TOPIC)
+_TIMED, _TIMED_ENDS = _words(*TIMED)
+_MOVED, _MOVED_ENDS = _words(*MOVED)
 _ACTED_ON, _ACTED_ON_ENDS = _words(SPECIAL_NAME, *sorted(BROKER_PROPERTIES))
 _PREFIXES, _PREFIX_ENDS = _words(*SPECIAL_PREFIXES)
 
@@ -124,13 +129,36 @@ def _unescape(data, at, end, text, used):
 
 
 @helper
+def _which(text, at, length, words, ends):
+    """Return which of these words stands here, counted from 1; 0: none."""
+    for number in range(len(ends) - 1):
+        start = ends[number]
+        size = ends[number + 1] - start
+        if length == size and same_bytes(text, at, words, start, size):
+            return number + 1
+    return 0
+
+
+@helper
+def _read_time(text, at, end, row):
+    """Note what a property of TIMED says; False: it is no time."""
+    if end - at > TIME_DIGITS_MAX:
+        return False
+    value = np.int64(0)
+    for index in range(at, end):
+        digit = np.int64(text[index]) - 0x30
+        if digit < 0 or digit > 9:
+            return False
+        value = value * 10 + digit
+    row.time = value
+    return True
+
+
+@helper
 def _is_acted_on(text, at, length):
     """Tell whether a property is one that store or broker act on, or set themselves."""
-    for number in range(len(_ACTED_ON_ENDS) - 1):
-        start = _ACTED_ON_ENDS[number]
-        size = _ACTED_ON_ENDS[number + 1] - start
-        if length == size and same_bytes(text, at, _ACTED_ON, start, size):
-            return True
+    if _which(text, at, length, _ACTED_ON, _ACTED_ON_ENDS) > 0:
+        return True
     for number in range(len(_PREFIX_ENDS) - 1):
         start = _PREFIX_ENDS[number]
         size = _PREFIX_ENDS[number + 1] - start
@@ -149,7 +177,7 @@ def _is_known(text, at, length, names, count):
 
 
 @helper
-def _look_at_properties(text, start, end, names):
+def _look_at_properties(text, start, end, names, row):
     """Return (fine, start, end) of properties and their unique key, (0, 0) if there is none.
 
     RocketMQ reads them into a map and writes that. They are fine if it would write them as they are: each
@@ -160,15 +188,23 @@ def _look_at_properties(text, start, end, names):
         return False, nothing, nothing
     key_at = key_end = nothing
     at, count = start, 0
+    is_moved = False
+    row.timed, row.time, row.slot_ms = 0, 0, 0
     while at < end:
         piece_end = find_byte(text, at, end, 2)
         name_end = find_byte(text, at, piece_end, 1)
         length = name_end - at
         if length == 0 or name_end + 1 >= piece_end or count == len(names):
             return False, nothing, nothing
-        if _is_acted_on(text, at, length) or _is_known(text, at, length, names, count):
-            return False, nothing, nothing
         value_at = name_end + 1
+        timed = _which(text, at, length, _TIMED, _TIMED_ENDS)
+        if timed > 0:
+            if row.timed > 0 or not _read_time(text, value_at, piece_end, row):
+                return False, nothing, nothing
+            row.timed = timed
+        elif _is_acted_on(text, at, length) or _is_known(text, at, length, names, count):
+            return False, nothing, nothing
+        is_moved |= _which(text, at, length, _MOVED, _MOVED_ENDS) > 0
         if _is(text, at, length, _UNIQUE):
             key_at, key_end = value_at, piece_end
             if not _is_plain_key(text, key_at, key_end):
@@ -178,6 +214,8 @@ def _look_at_properties(text, start, end, names):
         names[count, 0], names[count, 1] = at, length
         count += 1
         at = piece_end + 1
+    if row.timed > 0 and (is_moved or row.batch == 1):
+        return False, nothing, nothing
     return True, key_at, key_end
 
 
@@ -384,7 +422,11 @@ def _measure(data, row, suffix_length):
     if row.batch == 1:
         return _measure_batch(data, row, extra_length)
     row.messages = 1
-    row.bytes = OVERHEAD_BYTES + row.body_length + row.topic_length + extra_length
+    topic_length = row.topic_length
+    if row.timed > 0:
+        topic_length = np.int64(_TIMER_TOPIC_BYTES)
+        extra_length += MOVED_BYTES + row.topic_length + digits(row.queue_id)
+    row.bytes = OVERHEAD_BYTES + row.body_length + topic_length + extra_length
     return extra_length <= PROPERTIES_BYTES_MAX and row.key_length > 0
 
 
@@ -421,7 +463,7 @@ def find_sends(data, start, frame_max, body_max, suffix_length, rows, queues, te
         text_end = _read_header(data, at + 8, row.body_at, row, text, used)
         if text_end < 0 or not _fits(row, body_max):
             break
-        fine, key_at, key_end = _look_at_properties(text, row.properties_at, text_end, names)
+        fine, key_at, key_end = _look_at_properties(text, row.properties_at, text_end, names, row)
         if not fine:
             break
         row.key_at, row.key_length = key_at, key_end - key_at
@@ -434,10 +476,11 @@ def find_sends(data, start, frame_max, body_max, suffix_length, rows, queues, te
         if row.queue == queue_count:
             queue.topic_at, queue.topic_length = row.topic_at, row.topic_length
             queue.queue_id = row.queue_id
-            queue.messages = queue.bytes = 0
+            queue.messages = queue.bytes = queue.waiting = queue.next_offset = 0
             queue_count += 1
         queue.messages += row.messages
         queue.bytes += row.bytes
+        queue.waiting += 1 if row.timed > 0 else 0
         messages += row.messages
         key_bytes += row.key_length
         used = text_end

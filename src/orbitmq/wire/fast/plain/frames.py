@@ -1,7 +1,8 @@
 """Find the ordinary sends at the beginning of what came from a producer: the reference for `compiled.frames`.
 
 A send is taken if it looks as nearly all do: a JSON header without blanks, fields as texts, properties in
-which only 0x01 and 0x02 are escaped and which ask for nothing that broker or store would have to do. At the
+which only 0x01 and 0x02 are escaped and which ask for nothing that broker or store would have to do, but to
+wait for one time. At the
 first frame that looks otherwise, or has not come whole, the search ends: it goes the general way, through
 `wire` and the broker's rules, which know everything. So nothing here is ever refused.
 """
@@ -15,11 +16,23 @@ import numpy as np
 from orbitmq.errors import FormatError
 from orbitmq.format.client_batch import iter_client_batch
 from orbitmq.format.ordinary import is_ordinary
+from orbitmq.format.properties import remove_property
 from orbitmq.format.record import OVERHEAD_BYTES
-from orbitmq.message import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX, Property
+from orbitmq.format.waiting import TIMED
+from orbitmq.message import PROPERTIES_BYTES_MAX, TIMER_TOPIC, TOPIC_BYTES_MAX, Property
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import INT_MAX, ONEWAY_FLAG
-from orbitmq.wire.fast.layout import NAMES_MAX, NUMBERS, REQUIRED, SEND, Bytes, Table
+from orbitmq.wire.fast.layout import (
+    MOVED,
+    MOVED_BYTES,
+    NAMES_MAX,
+    NUMBERS,
+    REQUIRED,
+    SEND,
+    TIME_DIGITS_MAX,
+    Bytes,
+    Table,
+)
 from orbitmq.wire.frame import HEADER_BYTES_MAX, PREFIX_BYTES
 from orbitmq.wire.header_json import MEMBERS
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS
@@ -46,6 +59,9 @@ _BY_LETTER: Final = {letter.encode(): name for name, letter in LETTERS.items()}
 _BROKERS: Final = frozenset(name.encode() for name in BROKER_PROPERTIES)
 _UNIQUE: Final = Property.UNIQ_KEY.encode()
 _WAIT: Final = Property.WAIT.encode()
+_TIMED: Final = tuple(name.encode() for name in TIMED)
+_MOVED: Final = tuple(name.encode() for name in MOVED)
+_TIME: Final = re.compile(rb"[0-9]{1,%d}" % TIME_DIGITS_MAX)
 _WORDS: Final = {b"true": 1, b"false": 0}
 
 _Span = tuple[int, int]
@@ -95,8 +111,9 @@ def find_sends(
         if key not in found:
             if len(found) == len(queues):
                 break
-            found[key] = [topic_at, topic_length, queue_id, 0, 0, 0]
+            found[key] = [topic_at, topic_length, queue_id, 0, 0, 0, 0]
         found[key][3] += row["messages"]
+        found[key][6] += row["timed"] > 0
         found[key][4] += row["bytes"]
         row["queue"] = list(found).index(key)
         rows[count] = tuple(row.get(name, 0) for name in SEND.names or ())
@@ -242,10 +259,23 @@ def _row(
     }
     if min(fields.values()) < 0 or not _fits(row, body_max):
         raise _OddError
-    if not is_ordinary(row["sys_flag"], properties):
+    row["timed"], row["time"], others = _time(properties)
+    if not is_ordinary(row["sys_flag"], others) or (row["timed"] and row["batch"]):
         raise _OddError
     row["messages"], row["bytes"] = _measure(raw, row, length + suffix_length)
     return row
+
+
+def _time(properties: bytes) -> tuple[int, int, bytes]:
+    """Return which of TIMED says when a message is due (0: none), its number, and the other properties."""
+    pieces = [piece.partition(b"\x01") for piece in properties.split(b"\x02")]
+    found = [(_TIMED.index(name), value) for name, _, value in pieces if name in _TIMED]
+    if not found:
+        return 0, 0, properties
+    number, value = found[0]
+    if len(found) > 1 or not _TIME.fullmatch(value) or any(name in _MOVED for name, _, _ in pieces):
+        raise _OddError
+    return number + 1, int(value), remove_property(properties, TIMED[number])
 
 
 def _fits(row: dict[str, int], body_max: int) -> bool:
@@ -286,6 +316,9 @@ def _unique_key(properties: bytes) -> _Span:
 def _measure(raw: bytes, row: dict[str, int], extra_length: int) -> _Span:
     """Return how many messages a send has and how many bytes their records."""
     fixed = OVERHEAD_BYTES + row["topic_length"]
+    if row["timed"]:
+        extra_length += MOVED_BYTES + row["topic_length"] + len(str(row["queue_id"]))
+        fixed = OVERHEAD_BYTES + len(TIMER_TOPIC)
     if not row["batch"]:
         if extra_length > PROPERTIES_BYTES_MAX or not row["key_length"]:
             raise _OddError

@@ -1,6 +1,7 @@
 """Write the records of found sends, and their answers: the reference for `compiled.records`."""
 
-from collections.abc import Iterable, Iterator
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -8,13 +9,20 @@ import numpy as np
 from orbitmq.format.client_batch import ClientMessage, iter_client_batch
 from orbitmq.format.properties import join_properties
 from orbitmq.format.record import BLANK, BODY_AT, FIXED, MAGIC_V1, record_parts
-from orbitmq.message import AppendRequest
+from orbitmq.message import TIMER_TOPIC, AppendRequest
 from orbitmq.wire.fast.layout import (
+    BEFORE_HANDLE,
     BEFORE_ID,
     BEFORE_KEY,
     BEFORE_OFFSET,
     BEFORE_OPAQUE,
     BEFORE_QUEUE_ID,
+    BEFORE_REAL_QUEUE,
+    BEFORE_REAL_TOPIC,
+    BEFORE_SLOT,
+    BEHIND_HANDLE,
+    HANDLE_BROKER,
+    HANDLE_START,
     ID_START,
     LAST,
     SEND,
@@ -42,19 +50,22 @@ def write_sends(
     rows: Table,
     count: int,
     queues: Table,
+    waiting_offset: int,
 ) -> int:
     """Write the records of all sends from `position` on, each without size and magic; return the end.
 
-    The caller has made sure that there is room. The queues' `next_offset` moves on.
+    The caller has made sure that there is room. The queues' `next_offset` moves on. A message with a slot
+    goes where such messages wait, with where it belongs: `waiting_offset` is the queue offset of the first.
     """
     born_host, store_host = hosts[:_HOST_BYTES].tobytes(), hosts[_HOST_BYTES:].tobytes()
     end = position
     for index, row in enumerate(_rows(rows, count)):
         queue = queues[row["queue"]]
-        queue_offset = int(queue["next_offset"])
+        waits = row["slot_ms"] > 0
+        queue_offset = waiting_offset if waits else int(queue["next_offset"])
         rows[index]["log_offset"] = log_offset + end - position
         rows[index]["queue_offset"] = queue_offset
-        topic = _slice(data, row, "topic")
+        topic = TIMER_TOPIC.encode() if waits else _slice(data, row, "topic")
         for message in _messages(row, data, text, suffix):
             parts = record_parts(
                 message,
@@ -72,20 +83,29 @@ def write_sends(
             )
             end = _put(out, end, b"".join(parts))
             queue_offset += 1
-        queue["next_offset"] = queue_offset
+        if waits:
+            waiting_offset = queue_offset
+        else:
+            queue["next_offset"] = queue_offset
     return end
 
 
 def _messages(row: _Row, data: Bytes, text: Bytes, suffix: Bytes) -> Iterator[AppendRequest]:
     """Yield the messages of a send as records hold them."""
     body, extra = _slice(data, row, "body"), _slice(text, row, "properties") + suffix.tobytes()
+    queue_id = row["queue_id"]
+    if row["slot_ms"]:
+        slot, topic = b"%d" % row["slot_ms"], _slice(data, row, "topic")
+        extra += BEFORE_SLOT + slot + BEFORE_REAL_TOPIC + topic
+        extra += b"%b%d\x02" % (BEFORE_REAL_QUEUE, queue_id)
+        queue_id = 0
     inner: Iterable[ClientMessage] = [ClientMessage(body, b"", row["flag"])]
     if row["batch"]:
         inner = iter_client_batch(body)
     for message in inner:
         yield AppendRequest(
             "",
-            row["queue_id"],
+            queue_id,
             message.body,
             join_properties(message.properties, extra),
             message.flag,
@@ -115,6 +135,7 @@ def _record_bytes(out: Bytes, at: int) -> int:
 def write_answers(
     out: Bytes,
     text: Bytes,
+    data: Bytes,
     records: Bytes,
     position: int,
     rows: Table,
@@ -136,7 +157,10 @@ def write_answers(
                     b"%b%d" % (cut[BEFORE_QUEUE_ID], row["queue_id"]),
                     cut[BEFORE_KEY] + _slice(text, row, "key") if row["key_length"] else b"",
                     cut[BEFORE_ID] + b",".join(ids),
-                    b"%b%d" % (cut[BEFORE_OFFSET], row["queue_offset"]),
+                    cut[BEFORE_HANDLE] + _handle(row, text, data, cut) + cut[BEHIND_HANDLE]
+                    if row["slot_ms"]
+                    else cut[BEFORE_OFFSET],
+                    b"%d" % row["queue_offset"],
                     b"%b%d" % (cut[BEFORE_OPAQUE], row["opaque"]),
                     cut[LAST],
                 )
@@ -144,6 +168,13 @@ def write_answers(
             used = _put(out, used, PREFIX.pack(4 + len(header), len(header)) + header)
         position += row["bytes"]
     return used
+
+
+def _handle(row: _Row, text: Bytes, data: Bytes, cut: Sequence[bytes]) -> bytes:
+    """Return by what a message that waits can be recalled; its time is the first moment of its slot."""
+    topic, time = _slice(data, row, "topic"), row["slot_ms"] + 1
+    start = cut[HANDLE_START] + topic + cut[HANDLE_BROKER]
+    return urlsafe_b64encode(b"%b%d %b" % (start, time, _slice(text, row, "key")))
 
 
 def _offset_ids(row: _Row, records: Bytes, position: int, start: bytes) -> Iterator[bytes]:
