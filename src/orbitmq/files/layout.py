@@ -6,6 +6,7 @@ consumequeue/<topic>/<queue>/<20 digits>     | queue_file(QueueKind.SIMPLE) | ma
 consumequeue_ext/<topic>/<queue>/<20 digits> | queue_file(QueueKind.EXT)    | mappedFileSizeConsumeQueueExt
 batchconsumequeue/<topic>/<queue>/<20 d.>    | queue_file(QueueKind.BATCH)  | mapperFileSizeBatchConsumeQueue
 index/<17 digits of local time>              | index_directory              | maxHashSlotNum, maxIndexNum
+timerwheel, timerlog/<20 digits>             | timer_wheel, timer_log       | fixed; mappedFileSizeTimerLog
 checkpoint, abort, lock                      | checkpoint, abort, lock      | 4096 bytes, a pid, 4 bytes
 config/<name>.json                           | config(name)                 |
 orbitmq.snapshot, orbitmq.quarantine/        | snapshot, quarantine         | ours; a broker ignores them
@@ -119,6 +120,14 @@ class StoreLayout:
     @property
     def quarantine(self) -> Path:
         return self.root / "orbitmq.quarantine"
+
+    @property
+    def timer_wheel(self) -> Path:
+        return self.root / "timerwheel"
+
+    @property
+    def timer_log(self) -> Path:
+        return self.root / "timerlog"
 
     @property
     def config_directory(self) -> Path:

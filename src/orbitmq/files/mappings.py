@@ -1,4 +1,4 @@
-"""Which files are mapped right now, and how many bytes of address space they take."""
+"""Memory from the operating system: which files are mapped right now, and mappings without a file."""
 
 import mmap
 import weakref
@@ -23,6 +23,16 @@ class Mappings:
         """Return how many files are mapped, and their bytes together."""
         sizes = [size for ref in list(self._alive.values()) if (size := _mapped_bytes(ref()))]
         return len(sizes), sum(sizes)
+
+
+def private_memory(size: int) -> mmap.mmap:
+    """Return zeros that cost nothing until they are written to.
+
+    `np.zeros` promises neither: the allocator may use memory again that it has to fill, and NumPy asks for
+    huge pages.
+    """
+    # Without the flags it is memory to share, which is counted elsewhere.
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _mapped_bytes(mapping: mmap.mmap | None) -> int:

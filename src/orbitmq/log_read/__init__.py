@@ -12,27 +12,32 @@ Nothing here writes, and nothing knows the store that made the log. Why one read
 docs/adr/0011-one-log-reader.md.
 """
 
-from orbitmq.log_read.log_view import LogView, open_log, view_files
-from orbitmq.log_read.parallel import Prepare, Progress, replay
-from orbitmq.log_read.plan import Gap, LogPlan, find_end, missing, plan_log
-from orbitmq.log_read.reader import (
-    BACK_BYTES,
-    BadPlace,
-    Chunk,
-    LogStop,
-    OnBad,
-    ReadState,
-    Skip,
-    chunks,
-    find_record,
-    first_record,
-    ignore_bad,
-    is_closed_at,
-    rows_at,
-)
-from orbitmq.log_read.segment import Segment, open_segment
-from orbitmq.log_read.splits import SPLIT_BYTES, Split, cut, cut_view, read_split
-from orbitmq.log_read.tail import LogTail
+from typing import TYPE_CHECKING
+
+from orbitmq.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from orbitmq.log_read.log_view import LogView, open_log, view_files
+    from orbitmq.log_read.parallel import Prepare, Progress, replay
+    from orbitmq.log_read.plan import Gap, LogPlan, find_end, missing, plan_log
+    from orbitmq.log_read.reader import (
+        BACK_BYTES,
+        BadPlace,
+        Chunk,
+        LogStop,
+        OnBad,
+        ReadState,
+        Skip,
+        chunks,
+        find_record,
+        first_record,
+        ignore_bad,
+        is_closed_at,
+        rows_at,
+    )
+    from orbitmq.log_read.segment import Segment, open_segment
+    from orbitmq.log_read.splits import SPLIT_BYTES, Split, cut, cut_view, read_split
+    from orbitmq.log_read.tail import LogTail
 
 __all__ = [
     "BACK_BYTES",
@@ -68,3 +73,21 @@ __all__ = [
     "rows_at",
     "view_files",
 ]
+
+_HOMES = {
+    "log_view": "LogView open_log view_files",
+    "parallel": "Prepare Progress replay",
+    "plan": "Gap LogPlan find_end missing plan_log",
+    "reader": (
+        "BACK_BYTES BadPlace Chunk LogStop OnBad ReadState Skip chunks find_record first_record "
+        "ignore_bad is_closed_at rows_at"
+    ),
+    "segment": "Segment open_segment",
+    "splits": "SPLIT_BYTES Split cut cut_view read_split",
+    "tail": "LogTail",
+}
+
+__getattr__ = lazy_exports(
+    __name__,
+    {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names.split()},
+)

@@ -10,7 +10,7 @@ from orbitmq.lazy import lazy_exports
 if TYPE_CHECKING:
     from orbitmq.message import AppendRequest, AppendResult, AppendStatus, GetStatus
     from orbitmq.store.config import StoreConfig
-    from orbitmq.store.reads.read import GetResult
+    from orbitmq.store.reads.get_result import GetResult
     from orbitmq.store.store import MessageStore
 
 __all__ = [
@@ -29,7 +29,7 @@ __getattr__ = lazy_exports(
         "AppendRequest": "orbitmq.message",
         "AppendResult": "orbitmq.message",
         "AppendStatus": "orbitmq.message",
-        "GetResult": "orbitmq.store.reads.read",
+        "GetResult": "orbitmq.store.reads.get_result",
         "GetStatus": "orbitmq.message",
         "MessageStore": "orbitmq.store.store",
         "StoreConfig": "orbitmq.store.config",

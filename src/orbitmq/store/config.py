@@ -25,6 +25,7 @@ DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2
 DEFAULT_STORE_HOST: Final = Host(b"\x7f\x00\x00\x01", 10911)
 
 _FILE_BYTES_MAX: Final = 2**31 - 1  # the Java store maps a file as one buffer of at most this size
+_PRECISIONS_MS: Final = (100, 200, 500, 1000)
 _UNIT_MS: Final = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": 24 * HOUR_MS}
 
 
@@ -95,6 +96,11 @@ def _hours_text(hours: tuple[int, ...]) -> str:
     return ";".join(f"{hour:02}" for hour in hours)
 
 
+def _timer_precision(text: str) -> int:
+    """Return one of the four precisions that there are: the next below, as RocketMQ does."""
+    return max((step for step in _PRECISIONS_MS if step <= int(text)), default=_PRECISIONS_MS[0])
+
+
 def _clamped_per_cent(text: str) -> int:
     return min(max(int(text), 10), 95)
 
@@ -158,6 +164,18 @@ class StoreConfig:
     index_roll_ms: int = key("indexFileRollInterval", 0, least=0)
     # Ours: so many of the newest files are kept; 0: as long as the log has their records.
     index_files_max: int = key("maxIndexFileNum", 0, least=0)
+
+    # Timer messages. The wheel is the broker's (timerWheelEnable).
+    timer_log_file_bytes: int = key("mappedFileSizeTimerLog", 100 * MiB)
+    timer_precision_ms: int = key("timerPrecisionMs", 1 * SECOND_MS, read=_timer_precision)
+    timer_window_slots: int = key("timerRollWindowSlot", 2 * 24 * 3600)
+    timer_flush_interval_ms: int = key("timerFlushIntervalMs", 1 * SECOND_MS, live=True)
+    timer_delay_max_ms: int = key(
+        "timerMaxDelaySec", 3 * 24 * HOUR_MS, unit=SECOND_MS, least=0, live=True
+    )
+    timer_slot_count_max: int = key("timerCongestNumEachSlot", 2**31 - 1, least=0, live=True)
+    timer_stop_enqueue: bool = key("timerStopEnqueue", False, live=True)
+    timer_stop_dequeue: bool = key("timerStopDequeue", False, live=True)
 
     # Segments.
     warm_segments: bool = key("warmMapedFileEnable", False, live=True)
@@ -234,6 +252,11 @@ class StoreConfig:
         _require_file_bytes("cq_file_bytes", self.cq_file_bytes, 20, 20)
         _require_file_bytes("ext_file_bytes", self.ext_file_bytes, 24, 1)
         _require_file_bytes("batch_cq_file_bytes", self.batch_cq_file_bytes, 46, 46)
+        _require_file_bytes("timer_log_file_bytes", self.timer_log_file_bytes, 68, 1)
+        fits = self.timer_precision_ms in _PRECISIONS_MS
+        require(
+            "timer_precision_ms", self.timer_precision_ms, fits, "must be 100, 200, 500 or 1000"
+        )
         for name in ("index_slots", "message_bytes_max", "transient_pool_size", "delete_batch_max"):
             require(name, getattr(self, name), getattr(self, name) >= 1, "must be at least 1")
         require("index_items", self.index_items, self.index_items >= 2, "must be at least 2")

@@ -82,6 +82,7 @@ class DispatchService:
         self._wake = threading.Event()
         self._no_linger = threading.Event()  # somebody waits for the round that lingers
         self._watched: Callable[[], bool] = lambda: True
+        self._taken_over: Callable[[], bool] = lambda: False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -106,6 +107,13 @@ class DispatchService:
         If not, rounds come rarely. Whoever wants to see everything calls `wake_now` or `dispatch_now`.
         """
         self._watched = watched
+
+    def offer(self, taken_over: Callable[[], bool]) -> None:
+        """Ask `taken_over`, after each append, whether its caller sees to a round itself, by `catch_up`.
+
+        Then the thread is left asleep. Who took a round over and cannot do it calls `wake_now`.
+        """
+        self._taken_over = taken_over
 
     def call_after(self, records: int, act: Callable[[], None]) -> None:
         """Call `act` once, in the dispatching thread, when so many records were dispatched."""
@@ -198,13 +206,21 @@ class DispatchService:
 
     def notify(self) -> None:
         """Say that the log shows more; cheap enough for every append."""
-        if not self._wake.is_set():
+        if not self._wake.is_set() and not self._taken_over():
             self._wake.set()
 
     def wake_now(self) -> None:
         """Say that somebody waits for what has been appended."""
         self._no_linger.set()
-        self.notify()
+        self._wake.set()
+
+    def wait_no_longer(self) -> None:
+        """Say that somebody waits for what comes: a round that lingers begins now.
+
+        It may linger for records that `catch_up` has dispatched; what is appended now would wait with it.
+        """
+        if self._wake.is_set():
+            self._no_linger.set()
 
     def start(self) -> None:
         """Start dispatching in the background."""

@@ -9,7 +9,6 @@ from orbitmq.files.replace import make_durable_directory, write_durably
 from orbitmq.store.assembly import Dependencies, Opening, StoreParts, closed_on_error
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.spark_dispatch.handover import Handover
-from orbitmq.store.spark_dispatch.opening import FollowedOpening
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +22,9 @@ def open_parts(deps: Dependencies) -> StoreParts:
     handover = Handover(layout.root, disk, deps.clock)
     try:
         if deps.config.follows_spark:
+            # Here, not above: few stores are followed, and it brings along a good deal.
+            from orbitmq.store.spark_dispatch.opening import FollowedOpening
+
             parts = FollowedOpening(deps, lock, handover).run()
         else:
             parts = _open_live(deps, lock, handover)

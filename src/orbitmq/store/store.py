@@ -21,11 +21,13 @@ from orbitmq.store.config import StoreConfig, WaitFor
 from orbitmq.store.dispatch import Extra
 from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
-from orbitmq.store.log.append_rules import TopicTypes
+from orbitmq.store.log.append_rules import TimerGate, TopicTypes
 from orbitmq.store.log.flush import GroupCommit
+from orbitmq.store.log.run import Run
 from orbitmq.store.opening import open_parts
 from orbitmq.store.readers import Readers
 from orbitmq.store.recovery.adopt import RecoveryReport
+from orbitmq.store.replication import Replication
 from orbitmq.store.statistics import StoreStatistics, snapshot
 from orbitmq.store.store_reads import StoreReads
 from orbitmq.units import SECOND_MS
@@ -55,6 +57,7 @@ class MessageStore(StoreReads):
         self._in_background = background
         self._append_one = parts.log.append_one
         self._appended, self._grown = self._background.appended, self._background.grown
+        self._replication = Replication(parts.log, parts.flusher, self._appended)
         parts.flusher.on_committed = self._background.committed
         parts.flusher.on_flushed.append(self._dispatch.notify)
         if background:
@@ -199,6 +202,13 @@ class MessageStore(StoreReads):
             (self._appended if flush else self._grown)()
         return done
 
+    def append_due_nowait(self, run: Run) -> bool:
+        """Append the messages of a run whose time has come; False as with `append_sends_nowait`."""
+        done = self._log.append_due(run)
+        if done:
+            self._appended()
+        return done
+
     def flush_log(self) -> None:
         """Sync the log in the caller's thread. StoreError: it failed, and the store takes no more."""
         self._flusher.flush(0)
@@ -233,13 +243,20 @@ class MessageStore(StoreReads):
         """Have dispatch ask whether anybody waits for what it publishes; if not, its rounds come rarely."""
         self._dispatch.watch(watched)
 
+    def offer_dispatch(self, taken_over: Callable[[], bool]) -> None:
+        """Have `taken_over` asked after each append, in its thread, whether `catch_up` is called soon."""
+        self._dispatch.offer(taken_over)
+
     def catch_up(self, bytes_max: int) -> bool:
         """Dispatch what was appended last, if it is no more than that; tell whether there is more to read."""
         return self._dispatch.catch_up(bytes_max)
 
     def wake_dispatch(self) -> None:
-        """Say that somebody waits for what has been appended."""
-        self._dispatch.wake_now()
+        """Say that somebody waits for what has been appended, and for what comes next."""
+        if self._dispatch.behind_bytes:
+            self._dispatch.wake_now()
+        else:
+            self._dispatch.wait_no_longer()
 
     def wait_flushed(self, log_offset: int | None = None) -> bool:
         """Make everything before the offset durable, by default all; False if the disk did not in time."""
@@ -247,6 +264,11 @@ class MessageStore(StoreReads):
         if self._log.flushed_offset >= target:
             return True
         return self._group.wait(target)[0] is AppendStatus.PUT_OK
+
+    @property
+    def replication(self) -> Replication:
+        """The log as bytes, for replicas and for a store that is one."""
+        return self._replication
 
     # How far everything is
 
@@ -344,6 +366,10 @@ class MessageStore(StoreReads):
         """Keep what these readers need, if the settings say so (waitForReaders=groups)."""
         if self.config.wait_for_readers is WaitFor.GROUPS:
             self._parts.cleaner.readers = readers
+
+    def use_timer(self, gate: TimerGate) -> None:
+        """Take timer messages from now on: somebody keeps them in a wheel and delivers them."""
+        self._log.appender.use_timer(gate)
 
     def delete_topic(self, topic: str) -> None:
         """Remove the queues of a topic. Its records stay in the log until their segments expire."""

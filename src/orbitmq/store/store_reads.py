@@ -1,14 +1,19 @@
 """The reading side of an open store: messages by queue offset, log offset, id, key and time."""
 
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from orbitmq.errors import FormatError, StoreClosedError
+from orbitmq.format.columns import ScanOptions
 from orbitmq.format.cq_unit import PADDING_SIZE, UNIT, CqUnit, decode_units
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.format.record import Record, decode_record, store_ms_at
-from orbitmq.message import Boundary, GetStatus
+from orbitmq.log_read.reader import Skip, chunks
+from orbitmq.log_read.segment import Segment
+from orbitmq.message import Boundary, GetStatus, SysFlag
 from orbitmq.store.assembly import StoreParts
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX, KeyQuery
@@ -16,11 +21,14 @@ from orbitmq.store.log.log_reader import store_ms_of
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.time_search import batch_offset_by_time, offset_by_time
-from orbitmq.store.reads.read import TOTAL_BYTES_MAX, GetResult, QueueReader
+from orbitmq.store.reads.count import Counted, count_matching
+from orbitmq.store.reads.get_result import GetResult
+from orbitmq.store.reads.read import TOTAL_BYTES_MAX, QueueReader
 from orbitmq.store.reads.record_finder import RecordFinder, record_shaped
 from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter
 
 NO_TIME = -1
+_SCAN_ROWS: Final = 1 << 16  # at a time
 
 
 class LogSpan(NamedTuple):
@@ -93,6 +101,26 @@ class StoreReads:
         counters.get_time.add(time.perf_counter_ns() - started)
         return found
 
+    def count_matching(
+        self,
+        topic: str,
+        queue_id: int,
+        start: int,
+        end: int,
+        wanted: MessageFilter | None,
+        *,
+        scan_max: int,
+        matches_max: int,
+    ) -> Counted:
+        """Return how many messages of a queue between two offsets a filter lets through.
+
+        Looks at `scan_max` units at most, and up to `matches_max` matches; then it is an estimate.
+        """
+        self._require_open()
+        read = partial(self._reader.get, topic, queue_id)
+        start = max(start, self.min_offset(topic, queue_id))
+        return count_matching(read, start, end, wanted, scan_max, matches_max)
+
     def record_bytes(self, log_offset: int) -> memoryview | None:
         """Return the bytes of the record that starts at this log offset, or None if none does.
 
@@ -101,6 +129,13 @@ class StoreReads:
         """
         self._require_open()
         return self._finder.find(log_offset)
+
+    def record_of(self, log_offset: int, size: int) -> memoryview | None:
+        """Return the bytes that a unit of this store's own files leads to, None if they are gone.
+
+        Nobody proves that a record starts there: see `record_bytes` for offsets that others name.
+        """
+        return self._log.read(log_offset, size)
 
     def record_at(self, log_offset: int) -> Record | None:
         """Return the record that starts at this log offset, or None if none does."""
@@ -111,6 +146,27 @@ class StoreReads:
             return decode_record(raw)
         except FormatError:
             return None
+
+    def committed_from(self, log_offset: int) -> Iterator[Record]:
+        """Yield the committed messages of transactions from this record on, in log order.
+
+        The whole log from there on is read: call it in a thread of its own.
+        """
+        self._require_open()
+        options, end = ScanOptions(max_rows=_SCAN_ROWS), self._log.visible_offset()
+        for base, data, first, last in self._log.iter_ranges(log_offset, end):
+            segment = Segment(base, Path(), data)
+            for chunk in chunks(
+                segment,
+                base + first,
+                kernels=self._parts.kernels,
+                options=options,
+                limit=base + last,
+                bad=Skip(),
+            ):
+                types = chunk.rows["sys_flag"] & SysFlag.TRANSACTION.value
+                for row in chunk.rows[types == SysFlag.COMMIT.value]:
+                    yield decode_record(data.data, int(row["log_offset"]) - base, check_crc=False)
 
     def by_id(self, message_id: str) -> Record | None:
         """Return the message with this offset id (the one that the store gave it), or None.
@@ -227,6 +283,13 @@ class StoreReads:
             batch = queues.read_units(number, offset, count)
             return [CqUnit(unit.log_offset, unit.size, unit.tag_hash) for unit in batch]
         return decode_units(queues.read_units(number, offset, count))
+
+    def raw_units(self, topic: str, queue_id: int, offset: int, count: int) -> bytes:
+        """Return the same as `units` as bytes; none if the queue has units of another kind."""
+        queues, number = self._find(topic, queue_id)
+        if number < 0 or count <= 0 or isinstance(queues, BatchQueues):
+            return b""
+        return queues.read_units(number, offset, count)
 
     def queues(self) -> list[tuple[str, int]]:
         """Return topic and id of every queue."""

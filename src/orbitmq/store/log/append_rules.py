@@ -9,20 +9,27 @@ step | check                                                        | status
    4 | append lock held too long                                    | OS_PAGE_CACHE_BUSY (commit log)
    5 | INNER_NUM without the inner-batch flag, flag without BatchCQ | MESSAGE_ILLEGAL
    6 | rewriting of delayed messages; timer messages                | WHEEL_TIMER_NOT_ENABLE
+     | delivery time that is no number, or too far away             | WHEEL_TIMER_MSG_ILLEGAL
+     | too many messages for the same moment                        | WHEEL_TIMER_FLOW_CONTROL
    7 | size of the properties                                       | PROPERTIES_SIZE_EXCEEDED
    7 | size of body and record                                      | MESSAGE_ILLEGAL
    8 | no segment to write to                                       | CREATE_MAPPED_FILE_FAILED (commit log)
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
 
 from orbitmq.files.listing import topic_name_problem
+from orbitmq.format.columns import Ints
 from orbitmq.format.ordinary import ZEROS_MAX, has_zeros
 from orbitmq.format.properties import decode_properties, encode_properties, find_property
 from orbitmq.format.property_crc import CRC_TAIL_BYTES, ready_for_crc
 from orbitmq.format.record import MAGIC_V1, MAGIC_V2
+from orbitmq.format.waiting import SLOT_MS_MAX, SLOT_MS_MIN, TIMED
 from orbitmq.message import (
     LMQ_PREFIX,
     PROPERTIES_BYTES_MAX,
@@ -50,11 +57,31 @@ RECORD_FIXED_BYTES: Final = (
 
 _END: Final = PROPERTY_SEPARATOR.encode()
 
-_TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
-_TIMER_DONE: Final = "TIMER_OUT_MS"  # the broker's own mark on a message that is due
+_TIMER_PROPERTIES: Final = (
+    Property.TIMER_DELAY_SEC,
+    Property.TIMER_DELAY_MS,
+    Property.TIMER_DELIVER_MS,
+)
+_TIMER_UNIT_MS: Final = {Property.TIMER_DELAY_SEC: 1000, Property.TIMER_DELAY_MS: 1}
+_BY_TIME: Final = 1 + TIMED.index(Property.TIMER_DELIVER_MS)
+_UNITS_MS: Final = np.array([0, *(_TIMER_UNIT_MS.get(name, 1) for name in TIMED)])
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,15}")
 _DELAYED_TYPES: Final = (0, SysFlag.COMMIT)  # transaction types that reach consumers
 _NO_OFFSET_TYPES: Final = (SysFlag.PREPARED, SysFlag.ROLLBACK)
 _SYSTEM_PREFIX: Final = "rmq_sys_"
+
+
+class TimerGate(Protocol):
+    """What the rules ask of the timer wheel."""
+
+    def now_ms(self) -> int:
+        """Return the time by which delays count."""
+
+    def is_full(self, slot_ms: int) -> bool:
+        """Tell whether too many messages wait for this time."""
+
+    def have_room(self, slots: Ints) -> bool:
+        """Tell whether none of these slots has as many messages as it may have."""
 
 
 class TopicForm(NamedTuple):
@@ -99,6 +126,8 @@ class AppendRules:
     def __init__(self, config: StoreConfig, topic_types: TopicTypes) -> None:
         self._config = config
         self._topic_types = topic_types
+        self.timer: TimerGate | None = None
+        """None: this store takes no timer messages."""
 
     def use(self, config: StoreConfig) -> None:
         """Follow these settings from the next request on."""
@@ -170,12 +199,57 @@ class AppendRules:
         if request.sys_flag & SysFlag.TRANSACTION in _NO_OFFSET_TYPES:
             return request
         timed = next((name for name in _TIMER_PROPERTIES if name in properties), None)
-        if timed is None or request.topic == TIMER_TOPIC or _TIMER_DONE in properties:
+        if timed is None or request.topic == TIMER_TOPIC or Property.TIMER_OUT_MS in properties:
             return request
-        reason = (
-            f"the message asks for a delivery time ({timed}), and this store has no timer wheel"
-        )
-        return refuse(AppendStatus.WHEEL_TIMER_NOT_ENABLE, reason)
+        if self.timer is None:
+            reason = (
+                f"the message asks for a delivery time ({timed}), and this store has no timer wheel"
+            )
+            return refuse(AppendStatus.WHEEL_TIMER_NOT_ENABLE, reason)
+        return self._timed(request, properties, timed, self.timer)
+
+    def _timed(
+        self, request: AppendRequest, properties: dict[str, str], timed: str, timer: TimerGate
+    ) -> AppendRequest | AppendResult:
+        """Return a message as it waits for its time; as it is, if that has come."""
+        text, now_ms = properties[timed], timer.now_ms()
+        if not _NUMBER.fullmatch(text):
+            return _untimely(f"{timed} is {text!r}, which is no time")
+        unit_ms = _TIMER_UNIT_MS.get(timed)
+        deliver_ms = int(text) if unit_ms is None else now_ms + int(text) * unit_ms
+        if deliver_ms <= now_ms:
+            if Property.TIMER_CANCELS in properties:
+                return _untimely("the message that it cancels is due")
+            return request
+        if deliver_ms - now_ms > self._config.timer_delay_max_ms:
+            limit = self._config.timer_delay_max_ms // 1000
+            return _untimely(f"{timed} is more than {limit} s ahead (timerMaxDelaySec)")
+        # A slot holds what is due after it begins and until it ends, so that nothing comes early.
+        precision_ms = self._config.timer_precision_ms
+        slot_ms = (deliver_ms - 1) // precision_ms * precision_ms
+        if timer.is_full(slot_ms):
+            reason = f"{self._config.timer_slot_count_max} messages wait for that moment"
+            return refuse(AppendStatus.WHEEL_TIMER_FLOW_CONTROL, reason)
+        request.slot_ms = slot_ms
+        return _moved(request, {**properties, Property.TIMER_OUT_MS: str(slot_ms)}, TIMER_TOPIC, 0)
+
+    def slots(self, timed: Ints, times: Ints) -> Ints | None:
+        """Return where messages wait of which `timed` (numbers in TIMED, from 1) and `times` say the time.
+
+        As `_timed` would; None: one of them does not wait, is refused, or needs a closer look.
+        """
+        timer, precision_ms = self.timer, self._config.timer_precision_ms
+        if timer is None:
+            return None
+        now_ms = timer.now_ms()
+        deliver_ms = times * _UNITS_MS[timed] + np.where(timed == _BY_TIME, 0, now_ms)
+        ahead_ms = deliver_ms - now_ms
+        if ahead_ms.min() <= 0 or ahead_ms.max() > self._config.timer_delay_max_ms:
+            return None
+        slots: Ints = (deliver_ms - 1) // precision_ms * precision_ms
+        if slots.min() < SLOT_MS_MIN or slots.max() > SLOT_MS_MAX or not timer.have_room(slots):
+            return None
+        return slots
 
     def _measure(
         self, request: AppendRequest, form: TopicForm, *, inner: bool
@@ -254,15 +328,20 @@ def _scheduled(request: AppendRequest, properties: dict[str, str], level: int) -
 
     DELAY in the record says the level that counts, not the one that was asked for: delivery reads it there.
     """
+    return _moved(request, {**properties, Property.DELAY: str(level)}, SCHEDULE_TOPIC, level - 1)
+
+
+def _moved(
+    request: AppendRequest, properties: dict[str, str], topic: str, queue_id: int
+) -> AppendRequest:
+    """Return a message as it goes into a topic where it waits, with where it belongs."""
     changed = {
         **properties,
-        Property.DELAY: str(level),
         Property.REAL_TOPIC: request.topic,
         Property.REAL_QUEUE_ID: str(request.queue_id),
     }
-    return replace(
-        request,
-        topic=SCHEDULE_TOPIC,
-        queue_id=level - 1,
-        properties=encode_properties(changed),
-    )
+    return replace(request, topic=topic, queue_id=queue_id, properties=encode_properties(changed))
+
+
+def _untimely(reason: str) -> AppendResult:
+    return refuse(AppendStatus.WHEEL_TIMER_MSG_ILLEGAL, reason)

@@ -1,8 +1,8 @@
 """The write side of the commit log: queue offsets, store time and bytes, under one lock.
 
-Two ways: sends that kernels found in frames (`append_sends`), and one for all other messages: the rules,
-one encoder (`record_parts`), the write head. An ordinary message (`is_ordinary`) of a queue and a host
-that passed the rules before needs no second look at them.
+Two ways: messages that kernels found in frames (`append_sends`) or in records of timer messages
+(`append_due`), and one for all others: the rules, one encoder (`record_parts`), the write head. An ordinary
+message (`is_ordinary`) of a queue and a host that passed the rules before needs no second look at them.
 
 The append lock guards everything here that changes. Between taking the store time and writing the
 record nothing may wait, except for a new segment.
@@ -11,33 +11,45 @@ record nothing may wait, except for a new segment.
 import struct
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 import numpy as np
 
 from orbitmq.clock import Clock
-from orbitmq.errors import FormatError, StoreError
+from orbitmq.errors import FormatError, StoreClosedError, StoreError
 from orbitmq.format.kernels import Kernels
-from orbitmq.format.ordinary import is_ordinary
+from orbitmq.format.ordinary import (
+    is_ordinary,
+    is_ordinary_when_committed,
+    is_ordinary_when_due,
+)
 from orbitmq.format.record import FIXED, MAGIC_V1, record_parts
-from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Host, SysFlag
+from orbitmq.message import (
+    TIMER_TOPIC,
+    AppendRequest,
+    AppendResult,
+    AppendStatus,
+    Host,
+    SysFlag,
+)
 from orbitmq.store.config import Role, StoreConfig
 from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.append_encode import ClientBatch, SingleRecord
-from orbitmq.store.log.append_rules import AppendRules, Prepared, illegal, refuse
+from orbitmq.store.log.append_rules import AppendRules, Prepared, TimerGate, illegal, refuse
 from orbitmq.store.log.queue_offsets import QueueOffsets, Route
+from orbitmq.store.log.run import Run, TimedRun
 from orbitmq.store.log.write_head import WriteHead
 from orbitmq.store.statistics import Counters
-
-if TYPE_CHECKING:
-    from orbitmq.wire.fast import SendRun
 
 _PUT_OK: Final = AppendStatus.PUT_OK
 _new: Final = tuple.__new__  # a NamedTuple's own constructor takes twice as long
 
 _SAMPLE_MASK: Final = 63  # one append in 64 is timed
+_TIMED: Final = b"TIMER_"
 _HOSTS_MAX: Final = 100_000  # remembered producers; forgotten when there are more
+_TOPICS_MAX: Final = 100_000
 _BUSY_MS_MAX: Final = 10_000_000  # a lock held for longer is no lock but a clock that was set
 
 
@@ -69,6 +81,7 @@ class Appender:
         # Queues and hosts that passed the rules; of a store whose records are ordinary themselves.
         self._routes = self.offsets.routes
         self._hosts: dict[Host, bytes] = {}
+        self._timed_topics: set[str] = set()  # those for which messages have waited
         own = config.store_host
         self._own_host = own.packed()
         self._remembers = len(own.address) == 4 and not config.property_crc
@@ -78,6 +91,11 @@ class Appender:
         with self._append_lock:
             self._config, self._body_max = config, config.message_bytes_max
             self._rules.use(config)
+
+    def use_timer(self, gate: TimerGate) -> None:
+        """Have messages rewritten that ask for a delivery time."""
+        with self._append_lock:
+            self._rules.timer = gate
 
     def resume(self, end_offset: int, last_store_ms: int) -> None:
         """Go on writing at `end_offset`, where recovery found the end of the log.
@@ -94,6 +112,14 @@ class Appender:
         with self._append_lock:
             self.closed = True
             self._head.stop()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the append lock, for who writes the log of a replica. StoreClosedError: it is closed."""
+        with self._append_lock:
+            if self.closed:
+                raise StoreClosedError(self._config.root, "the store is closed", "Open it again.")
+            yield
 
     def remove_topic(self, topic: str) -> None:
         with self._append_lock:
@@ -142,6 +168,7 @@ class Appender:
             try:
                 while (special := self._append_ordinary(left, results, store_ms)) is not None:
                     results.append(self._append_single(special, store_ms))
+                    store_ms = max(store_ms, self.last_store_ms)
             except StoreError as error:
                 # Which of them are whole in the log is not known; nobody may hear that all is well.
                 results = [self._refused(_unwritten(error)) for _ in requests]
@@ -179,7 +206,11 @@ class Appender:
                     or request.store_host is not None
                     or body is None
                     or (length := len(body)) > body_max
-                    or not is_ordinary(sys_flag, properties)
+                    or not (
+                        is_ordinary(sys_flag, properties)
+                        or (request.due and is_ordinary_when_due(sys_flag, properties))
+                        or (sys_flag and is_ordinary_when_committed(sys_flag, properties))
+                    )
                     or position + (size := route.fixed_bytes + length + len(properties)) > limit
                 ):
                     return request
@@ -219,6 +250,10 @@ class Appender:
         prepared = self._rules.prepare(request)
         if isinstance(prepared, AppendResult):
             return self._refused(prepared)
+        if _TIMED in request.properties:
+            # If it is due, that was decided later than the lock was taken.
+            store_ms = max(store_ms, self._now_ms())
+        self._note_timed(request, prepared)
         request, light, head = prepared.request, prepared.light_queues, self._head
         if light and not self.offsets.light_room(light, self._config.lmq_count_max):
             reason = f"there are already {self._config.lmq_count_max} light queues"
@@ -259,20 +294,41 @@ class Appender:
 
     # The sends of one read
 
-    def append_sends(self, run: "SendRun", born_host: Host) -> bool:
+    def append_sends(self, run: TimedRun, born_host: Host) -> bool:
         """Append the messages of all sends of a run.
 
         False if one of them needs more than a look, or a new segment: nothing was done then, and
         `append_many` does it, or refuses it.
         """
         hosts = self._hosts.get(born_host)
-        if hosts is None or self._unavailable() or self._busy_refusal():
+        if hosts is None or (run.waiting and not self._may_wait(run)):
+            return False
+        return self._append_run(run, hosts + self._own_host)
+
+    def _may_wait(self, run: TimedRun) -> bool:
+        """Tell whether all messages of a run that ask for a time may wait for it; if so, say where."""
+        if any(queue.waiting and queue.topic not in self._timed_topics for queue in run.queues):
+            return False
+        slots = self._rules.slots(*run.times)
+        if slots is not None:
+            run.wait_in(slots)
+        return slots is not None
+
+    def append_due(self, run: Run) -> bool:
+        """Append messages whose time has come, with the producers that their records name.
+
+        False: nothing was done, as with `append_sends`.
+        """
+        return self._append_run(run, self._own_host)
+
+    def _append_run(self, run: Run, hosts: bytes) -> bool:
+        if self._unavailable() or self._busy_refusal():
             return False
         started = time.perf_counter_ns()
         with self._append_lock:
             store_ms = self._hold()
             try:
-                if not self._write_sends(run, hosts + self._own_host, store_ms):
+                if not self._write_run(run, hosts, store_ms):
                     return False
             except StoreError:
                 return False  # `append_many` finds that the store has failed, and says so
@@ -281,16 +337,17 @@ class Appender:
         self._counters.append_time.add((time.perf_counter_ns() - started) // run.count)
         return True
 
-    def _write_sends(self, run: "SendRun", hosts: bytes, store_ms: int) -> bool:
+    def _write_run(self, run: Run, hosts: bytes, store_ms: int) -> bool:
         head = self._head
         size, log_offset = run.record_bytes, head.base + head.position
-        if head.position + size > head.limit:
+        if not head.fits(size):
             return False
-        known = [self._routes.get((queue.topic, queue.queue_id)) for queue in run.queues]
-        routes = [route for route in known if route is not None and route.magic == MAGIC_V1]
-        if len(routes) < len(known):
+        goals = self._goals(run)
+        if goals is None:
             return False
-        next_offsets = [route.next_offset for route in routes]
+        next_offsets = [route.next_offset for route, _ in goals]
+        if run.waiting:
+            run.waiting_offset = next_offsets.pop()
         if head.by_file:
             records = np.empty(size, dtype=np.uint8)
             run.write(records, 0, log_offset, store_ms, hosts, next_offsets)
@@ -301,11 +358,30 @@ class Appender:
             run.write(target, head.position, log_offset, store_ms, hosts, next_offsets)
             run.publish()
             head.advance(size)
-        for route, queue in zip(routes, run.queues, strict=True):
-            route.next_offset += queue.messages
-            self._counters.appended_messages += queue.messages
+        for route, count in goals:
+            route.next_offset += count
+            self._counters.appended_messages += count
         self.last_store_ms = store_ms
         return True
+
+    def _goals(self, run: Run) -> list[tuple[Route, int]] | None:
+        """Return the queues of a run, last that of those who wait, and how many messages each gets.
+
+        None: one of them had no message yet.
+        """
+        queues = [
+            (queue.topic, queue.queue_id, queue.messages - queue.waiting) for queue in run.queues
+        ]
+        if run.waiting:
+            queues.append((TIMER_TOPIC, 0, run.waiting))
+        goals = []
+        for topic, queue_id, count in queues:
+            # If all messages wait for it, a queue needs no route yet.
+            route = self._routes.get((topic, queue_id)) if count else Route()
+            if route is None or (count and route.magic != MAGIC_V1):
+                return None
+            goals.append((route, count))
+        return goals
 
     # A client batch
 
@@ -430,6 +506,13 @@ class Appender:
         self._counters.refused_messages += 1
         self._counters.busy_messages += refusal.status is AppendStatus.OS_PAGE_CACHE_BUSY
         return refusal
+
+    def _note_timed(self, request: AppendRequest, prepared: Prepared) -> None:
+        """Let the next message that waits for this topic do without the rules, too."""
+        if prepared.request.topic != request.topic and prepared.request.topic == TIMER_TOPIC:
+            if len(self._timed_topics) >= _TOPICS_MAX:
+                self._timed_topics.clear()
+            self._timed_topics.add(request.topic)
 
     def _remember(self, prepared: Prepared, route: Route) -> None:
         """Let the next message of this queue and host do without the rules, if it is ordinary."""

@@ -20,6 +20,7 @@ from orbitmq.store.log.append_rules import AppendRules
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.mapped_file import MappedFile
 from orbitmq.store.log.queue_offsets import QueueOffsets
+from orbitmq.store.log.replicated import ReplicatedLog
 from orbitmq.store.log.segment_list import SegmentList
 from orbitmq.store.log.transient_pool import TransientPool
 from orbitmq.store.log.write_head import WriteHead
@@ -70,10 +71,12 @@ class CommitLog:
             flags=flags,
             counters=counters,
         )
+        self.replicated = ReplicatedLog(self.appender, self._head, segments, flags)
         # Bound here, so that a call of the log is a call of the appender and nothing in between.
         self.append_one = self.appender.append_one
         self.append_many = self.appender.append_many
         self.append_sends = self.appender.append_sends
+        self.append_due = self.appender.append_due
         self.append_client_batch = self.appender.append_client_batch
         self._config = config
         self.follows_flush = config.sync_flush and not config.read_uncommitted
@@ -150,6 +153,16 @@ class CommitLog:
         if segment is None:
             return None
         return segment.slice(log_offset - segment.base_offset, size)
+
+    def read_bytes(self, log_offset: int, bytes_max: int) -> memoryview | None:
+        """Return what is visible from this offset on, within one segment; None: nothing is there."""
+        segment = self.segments.find(log_offset)
+        if segment is None:
+            return None
+        end = min(self.visible_offset(), segment.end_offset, log_offset + bytes_max)
+        if end <= log_offset:
+            return None
+        return segment.slice(log_offset - segment.base_offset, end - log_offset)
 
     def iter_ranges(self, start: int, end: int) -> Iterator[tuple[int, Bytes, int, int]]:
         """Yield (base offset, segment bytes, start position, end position) for each segment of a range."""

@@ -109,13 +109,13 @@ class WriteHead:
 
         After a failure nothing more may be written: the queues have counted these records already.
         """
-        self._write_by_file(records)
+        self._write_by_file(records, self.position)
         self.advance(len(records))
 
-    def _write_by_file(self, data: bytes | bytearray | memoryview) -> None:
+    def _write_by_file(self, data: bytes | bytearray | memoryview, position: int) -> None:
         assert self.segment is not None
         try:
-            self.segment.write(self.position, data)
+            self.segment.write(position, data)
         except StoreError as error:
             if self._on_failure is not None:
                 self._on_failure(error)
@@ -127,16 +127,45 @@ class WriteHead:
         self.position = self.segment.written = self.position + size
         self.written_offset = self.base + self.position
 
+    def fits(self, size: int) -> bool:
+        """Tell whether so many bytes fit into this segment; if so, they may be written."""
+        segment, end = self.segment, self.position + size
+        if segment is None or end > segment.size - BLANK_BYTES:
+            return False
+        if end > self.limit:
+            self._move_limit()
+            self.limit = max(self.limit, end)
+        return True
+
+    def write_ahead(self, log_offset: int, data: memoryview) -> None:
+        """Write bytes of a replica's log into the segment in use; `show` counts them."""
+        assert self.segment is not None
+        self._write_by_file(data, log_offset - self.base)
+
+    def show(self, end_offset: int) -> None:
+        """Take this for the end of the log: whole records, or a blank, lie before it."""
+        segment = self.segment
+        assert segment is not None
+        self.position = segment.written = end_offset - self.base
+        self.written_offset = end_offset
+        if segment.is_full:
+            self.stop()
+
+    def next_segment(self) -> None:
+        """Go on in a new segment. StoreError: there is none, and nothing has changed."""
+        fresh = self._allocator.take(self._segments.next_base_offset(self.written_offset))
+        self._segments.add(fresh)
+        self._use(fresh)
+        self._allocator.request_after(fresh.base_offset)
+
     def make_room(self, size: int) -> AppendResult | None:
         """Make sure that so many bytes fit, in a new segment if need be.
 
         A refusal if there is none; then nothing has changed. StoreError: the end of the full one could
         not be written, and nothing more may be.
         """
-        segment, segment_bytes = self.segment, self._segments.segment_bytes
-        if segment is not None and self.position + size <= segment.size - BLANK_BYTES:
-            self._move_limit()
-            self.limit = max(self.limit, self.position + size)
+        segment_bytes = self._segments.segment_bytes
+        if self.fits(size):
             return None
         if size + BLANK_BYTES > segment_bytes:
             room = segment_bytes - BLANK_BYTES
@@ -184,7 +213,7 @@ class WriteHead:
         if segment is None or target is None:
             return
         if self.by_file:
-            self._write_by_file(PREFIX.pack(segment.size - position, BLANK_MAGIC))
+            self._write_by_file(PREFIX.pack(segment.size - position, BLANK_MAGIC), position)
         else:
             PREFIX.pack_into(target, position, segment.size - position, BLANK_MAGIC)
         segment.data_end = position + BLANK_BYTES

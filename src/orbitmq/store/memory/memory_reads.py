@@ -13,7 +13,8 @@ from orbitmq.store.log.log_reader import store_ms_of
 from orbitmq.store.memory.queues import MemoryQueues
 from orbitmq.store.memory.slabs import MemoryLog, Slab, TopicRecords
 from orbitmq.store.queues.time_search import offset_by_time
-from orbitmq.store.reads.read import TOTAL_BYTES_MAX, GetResult, QueueReader
+from orbitmq.store.reads.get_result import GetResult
+from orbitmq.store.reads.read import TOTAL_BYTES_MAX, QueueReader
 from orbitmq.store.reads.tag_filter import MessageFilter
 
 NO_TIME: Final = -1

@@ -197,7 +197,7 @@ class MemoryStore(MemoryReads):
         topic, config, size = run.queues[0].topic, self._config, run.record_bytes
         if config.property_crc or len(topic) > TOPIC_BYTES_MAX:
             return None
-        if any(queue.topic != topic for queue in run.queues):
+        if run.waiting or any(queue.topic != topic for queue in run.queues):
             return None
         with self._append_lock:
             if self._born_host is not born_host:

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from orbitmq.files.mappings import private_memory
 from orbitmq.format.columns import Bytes
 from orbitmq.format.cq_unit import UNIT_BYTES
 from orbitmq.format.record import QUEUE_ID_AT, store_ms_at
@@ -27,10 +28,7 @@ _SIZE_AND_QUEUE: Final = struct.Struct(f">i{QUEUE_ID_AT - 4}xi")
 
 def _allocate(size: int) -> mmap.mmap | None:
     """Return memory of its own, None for little. NumPy asks for huge pages: sends lose a third by them."""
-    if size < _MAPPED_FROM:
-        return None
-    # Without the flags it is memory to share, which is counted elsewhere.
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return None if size < _MAPPED_FROM else private_memory(size)
 
 
 class Slab:

@@ -17,9 +17,11 @@ from orbitmq.store.config import StoreConfig
 from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX
 from orbitmq.store.listeners import tell
 from orbitmq.store.log.append_rules import TopicTypes
+from orbitmq.store.log.run import Run
 from orbitmq.store.memory.memory_store import MemoryStore
 from orbitmq.store.memory.reserve import STATE_FILE
-from orbitmq.store.reads.read import TOTAL_BYTES_MAX, GetResult, QueueReader
+from orbitmq.store.reads.get_result import GetResult
+from orbitmq.store.reads.read import TOTAL_BYTES_MAX, QueueReader
 from orbitmq.store.reads.tag_filter import MessageFilter
 from orbitmq.store.statistics import StoreStatistics
 from orbitmq.store.store import MessageStore
@@ -173,6 +175,12 @@ class StoreWithMemory(MessageStore):
             return False
         self._grew(grown)
         return True
+
+    def append_due_nowait(self, run: Run) -> bool:
+        """Append a run of messages whose time has come, if all are of topics on disk."""
+        if any(self._is_memory(queue.topic) for queue in run.queues):
+            return False
+        return super().append_due_nowait(run)
 
     def _grew(self, numbers: list[int]) -> None:
         """Tell those who wait for these queues in memory; what they have now can be read at once."""

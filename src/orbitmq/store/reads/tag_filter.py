@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from orbitmq.format.columns import Bytes, Ints
 from orbitmq.format.cq_ext_unit import ExtUnit
 from orbitmq.format.java_hash import java_hash
 
@@ -18,6 +22,13 @@ class MessageFilter(Protocol):
 
     def by_record(self, record: memoryview) -> bool:
         """Tell whether this record is wanted."""
+
+
+class RecordFilter(MessageFilter, Protocol):
+    """A filter that wants every unit, and can be asked about many records at once."""
+
+    def by_records(self, data: Bytes, at: Ints, sizes: Ints) -> npt.NDArray[np.bool_]:
+        """Tell what `by_record` says of each record, by where it lies in the data and how long it is."""
 
 
 @dataclass(frozen=True, slots=True)

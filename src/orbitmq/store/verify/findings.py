@@ -38,6 +38,7 @@ class Kind(StrEnum):
     INDEX = "index"  # index entries that are missing, wrong or too many
     CHAIN = "chain"  # slots, chains and headers of index files
     CHECKPOINT = "checkpoint"
+    TIMER = "timer"  # wheel, timer log or their checkpoint lead to what is not there
     STATE = "state"  # a JSON file of config/
     FILLER = "filler"  # stands where a damaged record was
 

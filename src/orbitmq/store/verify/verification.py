@@ -4,6 +4,7 @@
   log           every record with its checksums; bad places are found as recovery finds them
   records       each one's unit and index entries are looked up
   queues        their offsets follow one another; units that differ; units without a record
+  timer         wheel, timer log and checkpoint lead to what is there
 
 Who reads and compares is a `Runner`: threads of this process (`check`), or tasks of Spark. No finding
 depends on it.
@@ -29,6 +30,7 @@ from orbitmq.store.verify.index_chains import IndexFileResult, check_order
 from orbitmq.store.verify.index_entries import list_index_files
 from orbitmq.store.verify.log import LogCheck
 from orbitmq.store.verify.log_part import PartTally
+from orbitmq.store.verify.timer import check_timer
 from orbitmq.units import HOUR_MS
 
 
@@ -100,6 +102,7 @@ class Verification:
         self._report_absent()
         self._log_check.finish(self._log, result)
         _check_checkpoint(self._facts, result, self._findings, last_ms=self._log_check.last_ms)
+        check_timer(self._facts, self._log, result.end_offset, self._findings)
         check_state_files(self._facts.layout, self._findings)
         return self._report(result)
 
