@@ -7,48 +7,67 @@ are sent elsewhere first, what is on its way is answered, then state and store a
 import asyncio
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from orbitmq.broker._ports import Ports
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.context import BrokerContext, Service
 from orbitmq.broker.delivery.long_poll import LongPoll
 from orbitmq.broker.delivery.readers import GroupReaders
 from orbitmq.broker.delivery.schedule import DELAY_FILE, Schedule
+from orbitmq.broker.delivery.timers import Timers
+from orbitmq.broker.pop.order import ORDER_FILE
+from orbitmq.broker.pop.pop import Pop
+from orbitmq.broker.processors.acks import AckProcessor
+from orbitmq.broker.processors.assignment import AssignmentProcessor
 from orbitmq.broker.processors.clients import ClientsProcessor
 from orbitmq.broker.processors.connections import ConnectionsProcessor
 from orbitmq.broker.processors.groups_admin import GroupsAdminProcessor
 from orbitmq.broker.processors.offsets import OffsetsProcessor
+from orbitmq.broker.processors.pop import PopProcessor
 from orbitmq.broker.processors.progress import ProgressProcessor
 from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.broker.processors.query import QueryProcessor
+from orbitmq.broker.processors.reply import ReplyProcessor
 from orbitmq.broker.processors.reset import ResetProcessor
 from orbitmq.broker.processors.runtime import RuntimeProcessor
 from orbitmq.broker.processors.send import SendProcessor
 from orbitmq.broker.processors.send_back import SendBackProcessor
+from orbitmq.broker.processors.timers import TimersProcessor
 from orbitmq.broker.processors.topics_admin import TopicsAdminProcessor
+from orbitmq.broker.processors.transaction import TransactionProcessor
 from orbitmq.broker.registration import Registration
+from orbitmq.broker.replication.in_sync import InSync
+from orbitmq.broker.replication.primary import HaServer
+from orbitmq.broker.replication.replica import Replica
 from orbitmq.broker.router import BrokerHandler, Router
+from orbitmq.broker.routes import Routes
 from orbitmq.broker.statistics import BrokerStatistics
 from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
 from orbitmq.broker.tables.consumers import ConsumerTable
 from orbitmq.broker.tables.groups import GroupTable
 from orbitmq.broker.tables.producers import ProducerTable
 from orbitmq.broker.tables.queue_locks import QueueLocks
+from orbitmq.broker.tables.request_modes import MODES_FILE, RequestModeTable
 from orbitmq.broker.tables.state_files import GROUPS_FILE, OFFSETS_FILE, TOPICS_FILE, StateFiles
 from orbitmq.broker.tables.topics import TopicTable
+from orbitmq.broker.transactions.counts import COUNTS_FILE
+from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.files.disk import Disk
 from orbitmq.net.server import Server
 from orbitmq.net.tasks import PeriodicJobs
-from orbitmq.store.memory.store_with_memory import StoreWithMemory
+from orbitmq.store.config import Role
 from orbitmq.store.store import MessageStore
+from orbitmq.store.timer.metrics import METRICS_FILE
+from orbitmq.store.timer.timer_store import TimerStore
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from orbitmq.logs.server_log import ServerLog
+    from orbitmq.store.memory.store_with_memory import StoreWithMemory
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +101,8 @@ class Broker:
         self._jobs = PeriodicJobs()
         self._state: StateFiles | None = None
         self._opening: asyncio.Future[MessageStore] | None = None
+        self._timer_store: TimerStore | None = None
+        self._ha_server: HaServer | None = None
 
     @property
     def context(self) -> BrokerContext:
@@ -98,6 +119,12 @@ class Broker:
         """The second port (RocketMQ: VIP channel): as the first, for those who ask there."""
         host, _, port = self.address.rpartition(":")
         return f"{host}:{self._servers[1].port if len(self._servers) > 1 else port}"
+
+    @property
+    def ha_address(self) -> str:
+        """Where replicas are served, "ip:port"; empty: nowhere."""
+        server = self._ha_server
+        return _address_text(self.config.host, server.port) if server is not None else ""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -133,7 +160,14 @@ class Broker:
             state.add(TOPICS_FILE, topics, at_once=True)
             state.add(GROUPS_FILE, groups, at_once=True)
             state.add(OFFSETS_FILE, offsets)
-            return open_store_of(config, topics, self._clock, disk=self._disk)
+            store = open_store_of(config, topics, self._clock, disk=self._disk)
+            if config.timer_wheel:
+                try:
+                    self._timer_store = TimerStore.open(store, self._clock, self._disk)
+                except BaseException:
+                    store.close()
+                    raise
+            return store
 
         self._opening = loop.run_in_executor(None, open_store, self._state)
         # Shielded: a start that is given up still has to close what the thread has opened.
@@ -154,10 +188,12 @@ class Broker:
             producers=ProducerTable(),
             consumers=ConsumerTable(),
             locks=QueueLocks(self._clock, config.lock_expiry_ms),
+            request_modes=RequestModeTable(),
             registration=Registration(config, topics, address),
             log=self._log,
         )
         self._complete(self._context)
+        await loop.run_in_executor(None, self._context.transactions.recover)
 
     def _complete(self, context: BrokerContext) -> None:
         """Make the parts that are made of the others, and connect those that hear of each other."""
@@ -168,18 +204,41 @@ class Broker:
         )
         context.long_poll = LongPoll(context)
         context.schedule = Schedule(context)
-        readers = GroupReaders(context.store, context.offsets, context.schedule)
+        context.transactions = Transactions(context)
+        if self._timer_store is not None:
+            context.timers = Timers(context, self._timer_store)
+            state.add(METRICS_FILE, self._timer_store.metrics)
+        context.pop, context.routes = Pop(context), Routes(context)
+        context.services += self._services(context)
+        readers = GroupReaders(context.store, context.offsets, context.schedule, self._timer_store)
         context.store.wait_for_readers(readers.first_unread)
         state.add(DELAY_FILE, context.schedule)
+        state.add(COUNTS_FILE, context.transactions.counts)
+        state.add(ORDER_FILE, context.pop.engine.order)
+        state.add(MODES_FILE, context.request_modes, at_once=True)
+        context.request_modes.on_change.append(state.changed)
         context.on_close += [context.producers.on_close, context.consumers.on_close]
         context.consumers.notify_enabled = self._wants_notice
         topics.on_change.append(lambda topic, config: state.changed())
         groups.on_change.append(lambda group, config: state.changed())
-        if isinstance(context.store, StoreWithMemory):
-            _follow_topics(context.store, topics)
+        if context.config.memory_topics:
+            _follow_topics(cast("StoreWithMemory", context.store), topics)
         context.registration.saved = state.when_saved
         if topics.changes:
             state.changed()
+
+    def _services(self, context: BrokerContext) -> list[Service]:
+        """Return what works beside requests. A replica appends nothing of its own: its primary does."""
+        if self.config.is_replica:
+            replica = Replica(context)
+            context.registration.on_primary = replica.use_primary
+            return [context.routes, replica]
+        in_sync = InSync(self.config, lambda: context.store.max_log_offset)
+        self._ha_server = HaServer(context, in_sync)
+        if self.config.store.role is Role.SYNC_PRIMARY:
+            context.replicas = in_sync
+        timers = [context.timers] if context.timers is not None else []
+        return [context.schedule, context.transactions, *timers, context.pop, context.routes]
 
     def _wants_notice(self, group: str) -> bool:
         config = self.context.groups.get(group)
@@ -188,12 +247,16 @@ class Broker:
 
     async def _serve(self, ports: Ports) -> None:
         context = self.context
-        self._sends = SendProcessor(context)
+        self._sends, acks = SendProcessor(context), AckProcessor(context)
         router = Router(
             (
                 self._sends,
                 SendBackProcessor(context),
+                ReplyProcessor(context),
                 PullProcessor(context),
+                PopProcessor(context),
+                acks,
+                AssignmentProcessor(context),
                 QueryProcessor(context),
                 ClientsProcessor(context),
                 OffsetsProcessor(context),
@@ -203,14 +266,28 @@ class Broker:
                 RuntimeProcessor(context),
                 ConnectionsProcessor(context),
                 ResetProcessor(context),
+                TimersProcessor(context, self._sends.flush_wait),
+                TransactionProcessor(context),
             ),
             context.request_log,
         )
-        handler = BrokerHandler(router, self._sends, context.on_close)
+        handler = BrokerHandler(router, self._sends, context.on_close, acks)
         for port in (ports.port, ports.fast_port):
             server = Server(handler, self.config.net)
             await server.start(self.config.bind_host, port)
             self._servers.append(server)
+
+        if self._ha_server is not None:
+            await self._serve_replicas(self._ha_server, ports.port)
+
+    async def _serve_replicas(self, server: HaServer, port: int) -> None:
+        config = self.config
+        if config.ha_port_given:
+            await server.start(config.bind_host, config.ha_port, other=False)
+        else:
+            next_port = port + 1 if config.port and port < 65535 else 0
+            await server.start(config.bind_host, next_port, other=True)
+        self.context.registration.ha_port = server.port
 
     def _start_jobs(self) -> None:
         config, context, state = self.config, self.context, self._state
@@ -219,7 +296,8 @@ class Broker:
         self._jobs.add("expire clients", lambda: config.client_scan_ms, self._expire_clients)
         self._jobs.add("statistics", 1 * SECOND_MS, self._sample)
         self._jobs.add("log of requests", 1 * SECOND_MS, context.request_log.tick)
-        context.schedule.start()
+        for service in context.services:
+            service.start()
 
     def _expire_clients(self) -> None:
         context = self.context
@@ -244,6 +322,9 @@ class Broker:
         await self._jobs.stop()
         if self._context is not None:
             await self._answer_all(self._context)
+        if self._ha_server is not None:
+            await self._ha_server.stop()
+            self._ha_server = None
         for server in self._servers:
             await server.stop(self.config.stop_grace_ms)
         self._servers.clear()
@@ -265,7 +346,8 @@ class Broker:
 
     async def _answer_all(self, context: BrokerContext) -> None:
         """Answer parked pulls and whatever waits for the disk; deliver nothing more."""
-        context.schedule.stop()
+        for service in reversed(context.services):
+            service.stop()
         context.long_poll.stop()
         deadline = self._clock.monotonic_ms() + self.config.store.sync_flush_timeout_ms
         while any(count() for count in context.pending) and self._clock.monotonic_ms() < deadline:
@@ -274,12 +356,15 @@ class Broker:
     async def _close_files(self) -> None:
         state, self._state = self._state, None
         opening, self._opening = self._opening, None
+        timers, self._timer_store = self._timer_store, None
         context, self._context = self._context, None
         if state is not None:
             # Without a context the tables were not taken over from the files: leave those alone.
             await (state.close() if context is not None else state.abandon())
         if opening is not None:
             await asyncio.wait([opening])
+            if timers is not None:
+                timers.close()
             if opening.exception() is None:
                 await asyncio.get_running_loop().run_in_executor(None, opening.result().close)
 
@@ -301,6 +386,9 @@ def open_store_of(
             topic_types=topics.queue_type,
             background=background,
         )
+    # Here, not above: few brokers have such topics.
+    from orbitmq.store.memory.store_with_memory import StoreWithMemory
+
     return StoreWithMemory.open_with_memory(
         config.store,
         is_memory=topics.is_memory,
@@ -312,7 +400,7 @@ def open_store_of(
     )
 
 
-def _follow_topics(store: StoreWithMemory, topics: TopicTable) -> None:
+def _follow_topics(store: "StoreWithMemory", topics: TopicTable) -> None:
     """Have the offsets of each topic in memory reserved before its first message."""
 
     def follow(topic: str, config: TopicConfig | None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orbitmq.errors import ConfigError
+from orbitmq.format.ha_frame import BATCH_BYTES_MAX
 from orbitmq.logs.config import LogConfig
 from orbitmq.message import Host
 from orbitmq.net.config import NET_KEYS, NetConfig
@@ -22,10 +23,12 @@ from orbitmq.settings import (
     require,
     require_least,
 )
-from orbitmq.store.config import StoreConfig
-from orbitmq.units import SECOND_MS
+from orbitmq.store.config import Role, StoreConfig
+from orbitmq.units import SECOND_MS, KiB, MiB
 
 DEFAULT_PORT: Final = 10911
+DEFAULT_HA_PORT: Final = 10912
+_OLD_KEYS: Final = {"haSlaveFallbehindMax": "haMaxGapNotInSync"}  # of RocketMQ 4
 FAST_PORT_GAP: Final = 2
 """The second port, RocketMQ's "VIP channel", is so much below the first."""
 PLAIN_RECORDS: Final = 4_000
@@ -78,6 +81,19 @@ class BrokerConfig:
     region: str = key("regionId", "DefaultRegion", live=True)
     permission: int = key("brokerPermission", 6, live=True)
 
+    # Replication (`replication/`).
+    ha_port: int = key("haListenPort", DEFAULT_HA_PORT)  # not given: listenPort + 1 if that is free
+    ha_primary: str = key("haMasterAddress", "")  # empty: as name servers say
+    ha_batch_bytes: int = key("haTransferBatchSize", 32 * KiB, least=1, live=True)
+    ha_heartbeat_ms: int = key("haSendHeartbeatInterval", 5 * SECOND_MS, least=1, live=True)
+    ha_silence_ms: int = key("haHousekeepingInterval", 20 * SECOND_MS, least=1, live=True)
+    in_sync_gap_bytes: int = key("haMaxGapNotInSync", 256 * MiB, least=1, live=True)
+    replica_timeout_ms: int = key("slaveTimeout", 3 * SECOND_MS, least=1, live=True)
+    in_sync_replicas: int = key("inSyncReplicas", 1, least=1, live=True)  # the primary counts
+    min_in_sync_replicas: int = key("minInSyncReplicas", 1, least=1, live=True)
+    auto_in_sync: bool = key("enableAutoInSyncReplicas", False, live=True)
+    sync_as_v4: bool = key("syncMasterAsInV4", False, live=True)  # ours
+
     # Topics and groups.
     auto_create_topic: bool = key("autoCreateTopicEnable", True, live=True)
     auto_create_group: bool = key("autoCreateSubscriptionGroup", True, live=True)
@@ -89,6 +105,8 @@ class BrokerConfig:
     trace_on: bool = key("traceOn", True, live=True)
     revive_queues: int = key("reviveQueueNum", 8, least=1)
     timer_wheel: bool = key("timerWheelEnable", True)
+    recall: bool = key("recallMessageEnable", False, live=True)
+    recall_unwritable: bool = key("allowRecallWhenBrokerNotWriteable", True, live=True)
     memory_topics: bool = key("memoryTopicEnable", False)
     memory_topic_bytes_max: int = key("memoryTopicBytesMax", 0, least=0)  # 0: see `default_limit`
 
@@ -96,14 +114,51 @@ class BrokerConfig:
     long_polling: bool = key("longPollingEnable", True, live=True)
     short_polling_ms: int = key("shortPollingTimeMills", 1 * SECOND_MS, least=0, live=True)
     transfer_by_heap: bool = key("transferMsgByHeap", True, live=True)
-    pull_transfer: Transfer = key("pullTransfer", Transfer.AUTO)  # ours
+    pull_transfer: Transfer = key("pullTransfer", Transfer.AUTO, live=True)  # ours
     property_filter: bool = key(
         "enablePropertyFilter", True, live=True
     )  # RocketMQ's default is false
     accept_sends_from_ms: int = key("startAcceptSendRequestTimeStamp", 0, least=0, live=True)
+    store_replies: bool = key("storeReplyMessageEnable", True, live=True)
     reject_pull_consumers: bool = key("rejectPullConsumerEnable", False, live=True)
     server_side_reset: bool = key("useServerSideResetOffset", True, live=True)
     zero_if_in_memory: bool = True  # ours: a new group reads a young topic from its beginning
+
+    # Pop.
+    revive_ms: int = key("reviveInterval", 1 * SECOND_MS, least=1, live=True)
+    pop_polls_each: int = key("popPollingSize", 1_024, least=0, live=True)
+    pop_polls_max: int = key("maxPopPollingSize", 100_000, least=0, live=True)
+    pop_buffer: bool = key("enablePopBufferMerge", False, live=True)
+    pop_buffer_stay_ms: int = key("popCkStayBufferTime", 10 * SECOND_MS, least=0, live=True)
+    pop_buffer_timeout_ms: int = key("popCkStayBufferTimeOut", 3 * SECOND_MS, least=0, live=True)
+    pop_buffer_size: int = key("popCkMaxBufferSize", 200_000, least=0, live=True)
+    pop_buffer_steps: int = key("popCkOffsetMaxQueueSize", 20_000, least=0, live=True)
+    pop_batch_ack: bool = key("enablePopBatchAck", False, live=True)
+    retry_topic_v2: bool = key("enableRetryTopicV2", False, live=True)
+    retry_topic_both: bool = key("retrieveMessageFromPopRetryTopicV1", True, live=True)
+    pop_retry_percent: int = key("popFromRetryProbability", 20, least=0, live=True)
+    pop_actual_retry_topic: bool = key("popResponseReturnActualRetryTopic", False, live=True)
+    pop_in_flight_limit: bool = key("enablePopMessageThreshold", False, live=True)
+    pop_in_flight_max: int = key("popInflightMessageThreshold", 10_000, least=0, live=True)
+    pop_init_in_memory: bool = key("initPopOffsetByCheckMsgInMem", True, live=True)
+    pop_order_notify: bool = key("enableNotifyAfterPopOrderLockRelease", True, live=True)
+    pop_give_up: bool = key("skipWhenCKRePutReachMaxTimes", False, live=True)
+    server_assignment: bool = key("serverLoadBalancerEnable", True, live=True)
+    default_request_mode: str = key("defaultMessageRequestMode", "PULL", live=True)
+    default_share_queues: int = key("defaultPopShareQueueNum", -1, live=True)
+
+    # Lag of groups with a filter: counted, or estimated after so many units or matches.
+    estimate_lag: bool = key("estimateAccumulation", True, live=True)
+    lag_scan_max: int = key("maxConsumeQueueScan", 20_000, least=1, live=True)
+    lag_matches_max: int = key("sampleCountThreshold", 5_000, least=1, live=True)
+
+    # Transactions.
+    reject_transactions: bool = key("rejectTransactionMessage", False, live=True)
+    transaction_ms: int = key("transactionTimeOut", 6 * SECOND_MS, least=0, live=True)
+    transaction_check_max: int = key("transactionCheckMax", 15, least=0, live=True)
+    transaction_check_ms: int = key("transactionCheckInterval", 30 * SECOND_MS, least=1, live=True)
+    op_message_bytes_max: int = key("transactionOpMsgMaxSize", 4096, least=1, live=True)
+    op_batch_ms: int = key("transactionOpBatchInterval", 3 * SECOND_MS, least=0, live=True)
 
     # Clients.
     notify_consumers: bool = key("notifyConsumerIdsChangedEnable", True, live=True)
@@ -118,6 +173,11 @@ class BrokerConfig:
     # False: only what a name server does not know.
     force_register: bool = key("forceRegister", True, live=True)
     compressed_register: bool = key("compressedRegister", False, live=True)
+    # A changed topic is told alone (217), not as a registration with one topic (103).
+    single_topic_register: bool = key("enableSingleTopicRegister", False, live=True)
+    # All topics are told in parts.
+    split_register: bool = key("enableSplitRegistration", False, live=True)
+    split_register_size: int = key("splitRegistrationSize", 800, least=1, live=True)
     # A stop sends clients away first, and waits so long for them to leave.
     graceful_stop: bool = key("enableShutdownGracefully", False, live=True)
     graceful_stop_seconds: int = key("shutdownWaitTimeSeconds", 30, least=0, live=True)
@@ -136,7 +196,17 @@ class BrokerConfig:
         require("brokerId", self.broker_id, self.broker_id >= 0, "must be 0 or more")
         ports_fit = self.port == 0 or FAST_PORT_GAP < self.port <= 65535
         require("listenPort", self.port, ports_fit, "must be 0 (any) or from 3 to 65535")
+        require("haListenPort", self.ha_port, 0 <= self.ha_port <= 65535, "must be 0 to 65535")
+        fits = self.ha_batch_bytes <= BATCH_BYTES_MAX
+        rule = f"must be at most {BATCH_BYTES_MAX}: a replica has no room for more"
+        require("haTransferBatchSize", self.ha_batch_bytes, fits, rule)
+        named = self.broker_id > 0 or self.store.role is not Role.REPLICA
+        require("brokerId", self.broker_id, named, "must be above 0 for brokerRole=SLAVE")
         require("brokerPermission", self.permission, 0 <= self.permission <= 7, "must be 0 to 7")
+        modes = self.default_request_mode in ("PULL", "POP")
+        require(
+            "defaultMessageRequestMode", self.default_request_mode, modes, "must be PULL or POP"
+        )
         require_least(self, _KEYS)
         try:
             ipaddress.ip_address(self.host)
@@ -147,6 +217,8 @@ class BrokerConfig:
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "BrokerConfig":
         """Return the config that these broker.conf keys make. ConfigError: a value cannot work."""
+        old = {new: settings[name] for name, new in _OLD_KEYS.items() if name in settings}
+        settings = {**old, **settings}
         values = field_values(settings, _KEYS)
         store = StoreConfig.from_settings(_root(settings), settings, plain_records=PLAIN_RECORDS)
         net = NetConfig.from_settings(settings)
@@ -190,6 +262,15 @@ class BrokerConfig:
     def store_host(self, port: int) -> Host:
         """Return the address that records carry when clients are served on this port."""
         return Host(ipaddress.ip_address(self.host).packed, port)
+
+    @property
+    def is_replica(self) -> bool:
+        return self.store.role is Role.REPLICA
+
+    @property
+    def ha_port_given(self) -> bool:
+        """Whether replicas are to be served on `ha_port` and nowhere else."""
+        return "haListenPort" in self.given or self.ha_port != DEFAULT_HA_PORT
 
     @property
     def transfer(self) -> Transfer:

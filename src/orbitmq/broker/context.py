@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.clock import Clock
 from orbitmq.message import Host
@@ -14,16 +14,32 @@ if TYPE_CHECKING:
     from orbitmq.broker.config import BrokerConfig
     from orbitmq.broker.delivery.long_poll import LongPoll
     from orbitmq.broker.delivery.schedule import Schedule
+    from orbitmq.broker.delivery.timers import Timers
+    from orbitmq.broker.pop.pop import Pop
     from orbitmq.broker.registration import Registration
+    from orbitmq.broker.replication.in_sync import InSync
+    from orbitmq.broker.routes import Routes
     from orbitmq.broker.statistics import BrokerStatistics
     from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
     from orbitmq.broker.tables.consumers import ConsumerTable
     from orbitmq.broker.tables.groups import GroupTable
     from orbitmq.broker.tables.producers import ProducerTable
     from orbitmq.broker.tables.queue_locks import QueueLocks
+    from orbitmq.broker.tables.request_modes import RequestModeTable
     from orbitmq.broker.tables.topics import TopicTable
+    from orbitmq.broker.transactions.transactions import Transactions
     from orbitmq.logs.server_log import ServerLog
     from orbitmq.net.connection import Connection
+
+
+class Service(Protocol):
+    """Something that works beside requests: delivers what is due, asks producers, takes back messages."""
+
+    def start(self) -> None:
+        """Begin; the broker serves clients already."""
+
+    def stop(self) -> None:
+        """End, before state and store are written; make durable what its saved progress speaks of."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,13 +60,21 @@ class BrokerContext:
     consumers: "ConsumerTable"
     locks: "QueueLocks"
     registration: "Registration"
+    request_modes: "RequestModeTable"
+    replicas: "InSync | None" = None  # None: no answer waits for them (not a SYNC_MASTER)
     log: "ServerLog | None" = None  # None: the broker is part of a program, which has its own
     # These are made with the context, so they are put in after it.
     statistics: "BrokerStatistics" = field(init=False)
     long_poll: "LongPoll" = field(init=False)
     schedule: "Schedule" = field(init=False)
+    timers: "Timers | None" = None  # None: there is no timer wheel (timerWheelEnable)
+    pop: "Pop" = field(init=False)
+    routes: "Routes" = field(init=False)
+    transactions: "Transactions" = field(init=False)
     request_log: RequestLog = field(init=False)
 
+    services: list[Service] = field(default_factory=list)
+    """Started in this order when clients are served, stopped in the reverse order."""
     on_close: list[Callable[["Connection"], None]] = field(default_factory=list)
     """Called with each connection of a client that has closed."""
     pending: list[Callable[[], int]] = field(default_factory=list)

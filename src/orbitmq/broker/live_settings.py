@@ -41,19 +41,21 @@ _REASONS: Final = {
         "brokerName brokerClusterName brokerId"
     ),
     "addresses and ports are taken at the start": (
-        "listenPort bindAddress brokerIP1 serverSocketBacklog serverChannelMaxIdleTimeSeconds"
+        "listenPort bindAddress brokerIP1 haListenPort haMasterAddress serverSocketBacklog "
+        "serverChannelMaxIdleTimeSeconds"
     ),
     "the files that are open lie there": (
         "storePathRootDir storePathCommitLog readOnlyCommitLogStorePaths"
     ),
     "the files that are there have this size": (
         "mappedFileSizeCommitLog mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt "
-        "mapperFileSizeBatchConsumeQueue maxHashSlotNum maxIndexNum"
+        "mapperFileSizeBatchConsumeQueue maxHashSlotNum maxIndexNum mappedFileSizeTimerLog"
     ),
     "the broker's own topics are made at its start": (
         "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable msgTraceTopicName "
         "reviveQueueNum timerWheelEnable"
     ),
+    "messages wait in a wheel that was made with it": "timerPrecisionMs timerRollWindowSlot",
     "topics in memory get their room at the start": "memoryTopicEnable memoryTopicBytesMax",
 }
 _REASON_OF: Final = {key: why for why, keys in _REASONS.items() for key in keys.split()}
@@ -71,6 +73,7 @@ _AT_LEAST_1: Final = frozenset(
         "maxTransferCountOnMessageInMemory",
         "replicasPerDiskPartition",
         "syncFlushTimeout",
+        "timerFlushIntervalMs",
         "travelCqFileNumWhenGetMessage",
     )
 )

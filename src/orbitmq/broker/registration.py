@@ -22,15 +22,18 @@ from orbitmq.net.connection import Connection
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.compressed_registration import encode_compressed
 from orbitmq.wire.bodies.lists import KvTable
+from orbitmq.wire.bodies.route import QueueData, TopicRoute
 from orbitmq.wire.bodies.topic_config import DataVersion, TopicConfig
 from orbitmq.wire.bodies.topic_config import Registration as RegistrationBody
 from orbitmq.wire.bodies.topic_config import TopicTable as TopicTableBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
+from orbitmq.wire.headers.admin import TopicHeader
 from orbitmq.wire.headers.registration import (
     QueryDataVersion,
     QueryDataVersionAnswer,
     RegisterBroker,
+    RegisterBrokerAnswer,
     UnregisterBroker,
     body_crc32,
 )
@@ -45,6 +48,8 @@ SECOND_ROUND_MS: Final = 10 * SECOND_MS
 START_WAIT_MS: Final = 1 * SECOND_MS
 TELL_WAIT_MS: Final = 3 * SECOND_MS
 UNREGISTER_WAIT_MS: Final = 1 * SECOND_MS
+PART_MIN: Final = 2
+"""A part of a registration has so many topics at least."""
 
 
 class _Server:
@@ -83,6 +88,10 @@ class Registration:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.saved: Callable[[Callable[[], None]], None] = lambda callback: callback()
         """Calls back when all topics are on disk; the broker sets it."""
+        self.ha_port = 0
+        """Where replicas are served; 0: nowhere."""
+        self.on_primary: Callable[[str | None], None] = lambda ha_address: None
+        """Told where the primary of this broker serves replicas."""
         topics.on_change.append(self._on_topic)
 
     @property
@@ -198,7 +207,9 @@ class Registration:
         changed, server.changed = server.changed, set()
         try:
             if server.registered and changed:
-                await self._register(server, self._configs(changed))
+                await self._tell(server, self._configs(changed))
+            elif self._config.split_register:
+                await self._register_in_parts(server)
             elif self._config.force_register or await self._is_news(server):
                 await self._register(server, self._topics.all().values())
         except (WireError, OSError) as error:
@@ -231,8 +242,28 @@ class Registration:
             return True  # it does not know the question
         return QueryDataVersionAnswer.read(answer.fields).changed
 
+    async def _tell(self, server: _Server, topics: Collection[TopicConfig]) -> None:
+        """Tell what changed, to a name server that knows the rest."""
+        if not self._config.single_topic_register:
+            await self._register(server, topics)
+            return
+        for topic in topics:
+            await self._ask(server, self._topic_command(topic))
+
+    async def _register_in_parts(self, server: _Server) -> None:
+        """Tell everything, so many topics at a time; the last part may have none, as RocketMQ's."""
+        topics = list(self._topics.all().values())
+        # A name server takes one topic alone for a change, and refuses it before it knows the rest.
+        size = max(self._config.split_register_size, PART_MIN)
+        for start in range(0, len(topics) + 1, size):
+            await self._register(server, topics[start : start + size])
+            # It compares versions: a second part of the same one would tell it nothing new.
+            self._topics.renew_version()
+
     async def _register(self, server: _Server, topics: Iterable[TopicConfig]) -> None:
         answer = await self._ask(server, self._command(topics))
+        if self._config.broker_id:
+            self.on_primary(RegisterBrokerAnswer.read(answer.fields).ha_server_addr)
         if answer.body:
             try:
                 self._topics.set_order_topics(KvTable.decode(answer.body).table)
@@ -258,12 +289,26 @@ class Registration:
         host, _, port = self._address.rpartition(":")
         header = RegisterBroker(
             **self._identity(),
-            ha_server_addr=f"{host}:{int(port) + 1}",
+            ha_server_addr=f"{host}:{self.ha_port or int(port) + 1}",
             enable_acting_master=False,
             compressed=compressed,  # RocketMQ 5.3.3 says false, and no name server understands it
             body_crc32=body_crc32(body),
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
+
+    def _topic_command(self, topic: TopicConfig) -> Command:
+        """Return what tells one topic of this broker (RocketMQ: registerSingleTopicAll)."""
+        permitted = self._permitted(topic)
+        queues = QueueData(
+            broker_name=self._config.name,
+            read_queue_nums=topic.read_queue_nums,
+            write_queue_nums=topic.write_queue_nums,
+            perm=permitted.perm,
+            topic_sys_flag=topic.topic_sys_flag,
+        )
+        fields = TopicHeader(topic=topic.topic_name).write()
+        body = TopicRoute(queue_datas=[queues]).encode()
+        return Command(RequestCode.REGISTER_TOPIC_IN_NAMESRV, fields, body)
 
     def _identity(self) -> dict[str, Any]:
         """Return who this broker is, as all of its headers say."""

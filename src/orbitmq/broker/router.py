@@ -5,14 +5,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Final
 
+from orbitmq.broker.processors.acks import AckProcessor
 from orbitmq.broker.processors.processor import Processor, RequestHandler, failure_answer
 from orbitmq.broker.processors.send import SendProcessor
 from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.net.request_log import RequestLog
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
+from orbitmq.wire.command import Command, Encoding
 
 logger = logging.getLogger(__name__)
+
+HandleMany = Callable[[Connection, Sequence[Command]], None]
+"""Answers requests of one kind that came together, each by itself."""
 
 SEND_CODES: Final = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -22,16 +26,6 @@ _A_SEND: Final = Command(RequestCode.SEND_MESSAGE_V2)
 """What the log of requests is told of sends that were not decoded."""
 
 _LATER: Final[Mapping[str, Collection[int]]] = {
-    "transactions": (RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE),
-    "request-reply": (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
-    "recall of timer messages": (RequestCode.RECALL_MESSAGE,),
-    "timer messages": (RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS),
-    "assignment by the broker": (
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
-    ),
-    "static topics": (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
     "replication": (
         RequestCode.EXCHANGE_BROKER_HA_INFO,
         RequestCode.GET_BROKER_HA_STATUS,
@@ -40,12 +34,23 @@ _LATER: Final[Mapping[str, Collection[int]]] = {
         RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
     ),
     "access control": range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1),
-    "pop consumption": (
-        *range(RequestCode.POP_MESSAGE, RequestCode.POP_ROLLBACK + 1),
-        RequestCode.BATCH_ACK_MESSAGE,
-    ),
+    "pop consumption over RocksDB": (RequestCode.POP_ROLLBACK,),
 }
 """Features of RocketMQ that this broker does not have yet, and the codes that belong to them."""
+
+_LEFT_OUT: Final[Mapping[int, str]] = {
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: (
+        "OrbitMQ leaves static topics (logic queues) out: create an ordinary topic"
+    ),
+}
+"""What stays out, by its code, and what to do instead."""
+
+_WHOLE_CODES: Final = {
+    code & 0xFFFF: int(code)
+    for code in RequestCode
+    if RequestCode.POP_MESSAGE <= code <= RequestCode.BATCH_ACK_MESSAGE
+}
+"""A binary header has 16 bits for a code: of pop's clients send half, which RocketMQ's broker refuses."""
 
 
 class Router:
@@ -76,7 +81,10 @@ class Router:
 
     def answer(self, connection: Connection, request: Command) -> Command | None:
         """Return the answer; whatever goes wrong becomes one."""
-        handler = self._handlers.get(request.code)
+        code = request.code
+        if request.encoding is Encoding.BINARY:
+            code = _WHOLE_CODES.get(code, code)
+        handler = self._handlers.get(code)
         if handler is None:
             return request.answer(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported_remark(request.code)
@@ -90,6 +98,8 @@ class Router:
 def unsupported_remark(code: int) -> str:
     """Return why a code has no handler; the beginning is RocketMQ's."""
     remark = f" request type {code} not supported"
+    if code in _LEFT_OUT:
+        return f"{remark}: {_LEFT_OUT[code]}"
     for feature, codes in _LATER.items():
         if code in codes:
             return f"{remark}: OrbitMQ does not do {feature} yet"
@@ -97,15 +107,21 @@ def unsupported_remark(code: int) -> str:
 
 
 class BrokerHandler(ConnectionHandler):
-    """What a broker's servers tell: requests go to the router, sends of one read go together."""
+    """What a broker's servers tell: requests go to the router; sends of one read go together, so do acks."""
 
     def __init__(
         self,
         router: Router,
         sends: SendProcessor | None = None,
         on_close: Sequence[Callable[[Connection], None]] = (),
+        acks: AckProcessor | None = None,
     ) -> None:
         self._router, self._sends, self._on_close = router, sends, on_close
+        self._many: dict[int, HandleMany] = {}
+        if sends is not None:
+            self._many.update(dict.fromkeys(SEND_CODES, sends.handle_many))
+        if acks is not None:
+            self._many[RequestCode.ACK_MESSAGE] = acks.handle_many
         self._log = router.request_log
 
     def take_bytes(self, connection: Connection, data: bytes) -> int:
@@ -115,7 +131,7 @@ class BrokerHandler(ConnectionHandler):
         try:
             taken = self._sends.take(connection, data)
         except Exception as error:
-            # As in _send_many; nothing of these bytes may be handled a second time.
+            # As in _handle_many; nothing of these bytes may be handled a second time.
             logger.exception("%s: sends failed", connection.peer)
             connection.close(f"sends failed: {error}")
             return len(data)
@@ -124,18 +140,17 @@ class BrokerHandler(ConnectionHandler):
         return taken
 
     def on_commands(self, connection: Connection, requests: list[Command]) -> None:
-        sends, handle = self._sends, self._router.handle
+        find, handle = self._many.get, self._router.handle
         start, count, before = 0, len(requests), monotonic()
         while start < count:
-            end = start
-            while sends is not None and end < count and requests[end].code in SEND_CODES:
-                end += 1
-            if sends is not None and end > start:
-                run = requests if end - start == count else requests[start:end]
-                self._send_many(sends, connection, run)
-            else:
+            end, many = start + 1, find(requests[start].code)
+            if many is None:
                 handle(connection, requests[start])
-                end = start + 1
+            else:
+                while end < count and find(requests[end].code) is many:
+                    end += 1
+                run = requests if end - start == count else requests[start:end]
+                self._handle_many(many, connection, run)
             now = monotonic()
             if now - before >= self._log.slow_s:
                 self._log.slow(connection, requests[start], now - before, end - start)
@@ -150,11 +165,12 @@ class BrokerHandler(ConnectionHandler):
                 logger.exception("%s: not all was cleared at its close", connection.peer)
 
     @staticmethod
-    def _send_many(sends: SendProcessor, connection: Connection, run: Sequence[Command]) -> None:
+    def _handle_many(many: HandleMany, connection: Connection, run: Sequence[Command]) -> None:
         try:
-            sends.handle_many(connection, run)
+            many(connection, run)
         except Exception as error:
-            # handle_many answers what goes wrong itself; what comes here is a bug, and the sends of
-            # this read may or may not be stored: closing makes their senders ask again.
-            logger.exception("%s: %d sends failed", connection.peer, len(run))
-            connection.close(f"sends failed: {error}")
+            # It answers what goes wrong itself; what comes here is a bug, and what this read brought
+            # may or may not be stored: closing makes its senders ask again.
+            kind = run[0].code
+            logger.exception("%s: %d requests %d failed", connection.peer, len(run), kind)
+            connection.close(f"requests {kind} failed: {error}")

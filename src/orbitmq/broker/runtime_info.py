@@ -7,16 +7,18 @@ figure that is missing. Figures of our own stand beside them; tools print what t
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.statistics import StoreSample
 from orbitmq.store.clean import disk_ratio
 from orbitmq.store.config import Role
-from orbitmq.store.memory.store_with_memory import StoreWithMemory
 from orbitmq.store.statistics import EDGES_US, StoreStatistics
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from orbitmq.wire.codes import VERSION
+
+if TYPE_CHECKING:
+    from orbitmq.store.memory.store_with_memory import StoreWithMemory
 
 VERSION_NAME: Final = "V5_3_3"
 """The name of `VERSION`: what we are compatible with."""
@@ -65,7 +67,7 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         **_memory(context),
         **_health(context, figures),
         **dict(_schedule(context)),
-        **_timer(),
+        **_timer(context),
         **_pools(),
     }
 
@@ -174,9 +176,9 @@ def _log(context: BrokerContext, figures: StoreStatistics) -> dict[str, str]:
 
 def _memory(context: BrokerContext) -> dict[str, str]:
     """Tell how full the room of topics in memory is, if there are such."""
-    if not isinstance(context.store, StoreWithMemory):
+    if not context.config.memory_topics:
         return {}
-    memory = context.store.memory
+    memory = cast("StoreWithMemory", context.store).memory
     return {
         "memoryTopicBytesMax": str(memory.bytes_max),
         "memoryTopicBytes": str(memory.held_bytes),
@@ -237,9 +239,19 @@ def _schedule(context: BrokerContext) -> Iterator[tuple[str, str]]:
         yield f"scheduleMessageOffset_{level}", f"{offset},{end}"
 
 
-def _timer() -> dict[str, str]:
-    counts = dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), "0")
-    return counts | dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), "0.0")
+def _timer(context: BrokerContext) -> dict[str, str]:
+    timers = context.timers
+    if timers is None:
+        counts = dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), "0")
+        return counts | dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), "0.0")
+    enqueue_tps, dequeue_tps = timers.rates
+    return {
+        "timerReadBehind": str(timers.store.read_behind_ms // 1000),
+        "timerOffsetBehind": str(timers.store.queue_behind),
+        "timerCongestNum": str(timers.store.waiting()),
+        "timerEnqueueTps": str(round(enqueue_tps, 1)),
+        "timerDequeueTps": str(round(dequeue_tps, 1)),
+    }
 
 
 def _pools() -> dict[str, str]:

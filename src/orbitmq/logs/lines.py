@@ -1,9 +1,8 @@
-"""From a log record to a line: JSON for programs, text for people.
+"""From a log record to a line of JSON, for programs; `text_lines.py` makes lines for people.
 
   {"time":"2026-11-17T08:00:00.123Z","level":"info","component":"net.request_log","event":"ready", ...}
-  2026-11-17 09:00:00.123 info    net.request_log  request refused  code=NO_PERMISSION count=1 ...
 
-Structlog does the formatting; whoever logs uses Python's `logging`, with fields in `extra`.
+Whoever logs uses Python's `logging`, with fields in `extra`.
 """
 
 import json
@@ -12,128 +11,36 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import structlog
-from structlog.dev import Column, KeyValueColumnFormatter, plain_traceback
-from structlog.stdlib import ExtraAdder, ProcessorFormatter
-from structlog.typing import EventDict, WrappedLogger
-
 from orbitmq.logs.secrets import masked
 
 PACKAGE: Final = "orbitmq."
 JSON_START: Final = b'{"time":'
 """What every line of a JSON log begins with."""
 
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
-    ord("\n"): "\\n",
-    ord("\r"): "\\r",
-    ord("\t"): "\\t",
-}
-_LEVEL_COLORS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
-_DIM, _CYAN, _RESET = "\x1b[2m", "\x1b[36m", "\x1b[0m"
+_OF_EVERY_RECORD: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None)))
 
 
-def json_formatter() -> logging.Formatter:
-    """Return what makes a record one line of JSON."""
-    return _formatter(_utc_time, structlog.processors.format_exc_info, _render_json)
+class JsonLines(logging.Formatter):
+    """Makes a record one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        extra = {k: v for k, v in vars(record).items() if k not in _OF_EVERY_RECORD}
+        if record.stack_info:
+            extra = {"stack_info": record.stack_info, **extra}
+        line = described(record, record.getMessage(), extra)
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line["time"] = moment.replace("+00:00", "Z")
+        if record.exc_info and record.exc_info[0]:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, separators=(",", ":"))
 
 
-def text_formatter(*, colors: bool) -> logging.Formatter:
-    """Return what makes a record a line for a terminal; a traceback follows on lines of its own."""
-    return _formatter(_local_time, _settings_as_lines, _escape_controls, _text_renderer(colors))
-
-
-def _formatter(*processors: Any) -> logging.Formatter:
-    return ProcessorFormatter(
-        foreign_pre_chain=[ExtraAdder()],
-        processors=[_describe, *processors],
-    )
-
-
-def _describe(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Put what every line has in front, and hide what is secret."""
-    record: logging.LogRecord = event.pop("_record")
-    event.pop("_from_structlog")
+def described(record: logging.LogRecord, event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a line says: what every line has in front, then fields, with secrets hidden."""
     return {
         "time": record.created,
         "level": record.levelname.lower(),
         "component": record.name.removeprefix(PACKAGE),
-        "event": event.pop("event"),
-        **masked(event),
+        "event": event,
+        **masked(fields),
     }
-
-
-def _utc_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    moment = datetime.fromtimestamp(event["time"], UTC).isoformat(timespec="milliseconds")
-    event["time"] = moment.replace("+00:00", "Z")
-    return event
-
-
-def _local_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    moment = datetime.fromtimestamp(event["time"]).astimezone()
-    event["time"] = moment.isoformat(" ", timespec="milliseconds")[:23]
-    return event
-
-
-def _render_json(_: WrappedLogger, __: str, event: EventDict) -> str:
-    return json.dumps(event, default=str, separators=(",", ":"))
-
-
-# Text
-
-
-def _settings_as_lines(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Show a server's settings below each other: those that were changed first, marked."""
-    settings, changed = event.get("settings"), event.get("changed")
-    if not isinstance(settings, Mapping) or not isinstance(changed, Mapping):
-        return event
-    del event["settings"], event["changed"]
-    rows = [f"* {name}={settings[name]}  ({_why(why)})" for name, why in changed.items()]
-    rows += [f"  {name}={value}" for name, value in settings.items() if name not in changed]
-    event["lines"] = [_clean(row) for row in rows]
-    return event
-
-
-def _why(why: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {value or 'empty'}" for name, value in why.items())
-
-
-def _clean(text: str) -> str:
-    return text.translate(_CONTROLS)
-
-
-def _escape_controls(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Keep what peers say from making lines of its own, or from steering the terminal."""
-    return {
-        name: _clean(value) if isinstance(value, str) else value for name, value in event.items()
-    }
-
-
-def _text_renderer(colors: bool) -> structlog.dev.ConsoleRenderer:
-    reset, dim, cyan = (_RESET, _DIM, _CYAN) if colors else ("", "", "")
-
-    def bare(width: int = 0, style: str = "") -> KeyValueColumnFormatter:
-        return KeyValueColumnFormatter(None, style, reset, str, width)
-
-    def level(key: str, value: object) -> str:
-        color = _LEVEL_COLORS.get(str(value), "") if colors else ""
-        return f"{color}{value!s:<7}{reset if color else ''}"
-
-    columns = [
-        Column("time", bare(style=dim)),
-        Column("level", level),
-        Column("component", bare(16, dim)),
-        Column("event", bare()),
-        Column("lines", _rows),
-        Column("", KeyValueColumnFormatter(cyan, "", reset, _value_text)),
-    ]
-    # Never with local variables: a message's body may be among them.
-    return structlog.dev.ConsoleRenderer(columns=columns, exception_formatter=plain_traceback)
-
-
-def _rows(key: str, value: object) -> str:
-    return "".join(f"\n    {row}" for row in value) if isinstance(value, list) else ""
-
-
-def _value_text(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return repr(text) if not text or " " in text else text

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from orbitmq.errors import ConfigError
 from orbitmq.logs.config import LogConfig
-from orbitmq.logs.lines import JSON_START, json_formatter, text_formatter
+from orbitmq.logs.lines import JSON_START, JsonLines
 
 logger = logging.getLogger(__name__)
 
@@ -143,15 +143,20 @@ class _LogFile(logging.handlers.RotatingFileHandler):
 def _handler_of(config: LogConfig) -> logging.Handler:
     if config.file is None:
         handler: logging.Handler = logging.StreamHandler(sys.stderr)
-        is_text = sys.stderr.isatty()
-        handler.setFormatter(text_formatter(colors=is_text) if is_text else json_formatter())
+        handler.setFormatter(_text_lines() if sys.stderr.isatty() else JsonLines())
         return handler
     try:
         handler = _LogFile(config)
     except OSError as cause:
         raise _not_writable(config.file, cause) from cause
-    handler.setFormatter(json_formatter())
+    handler.setFormatter(JsonLines())
     return handler
+
+
+def _text_lines() -> logging.Formatter:
+    from orbitmq.logs.text_lines import text_formatter
+
+    return text_formatter(colors=True)
 
 
 def _not_writable(file: Path, cause: OSError) -> ConfigError:

@@ -290,12 +290,17 @@ class Connection(asyncio.Protocol):
             else:
                 future.set_result(answer)
 
+        self.ask(command, timeout_ms, settle)
+        return future
+
+    def ask(self, command: Command, timeout_ms: float, on_answer: OnAnswer) -> None:
+        """Send a request; `on_answer` is called once, perhaps at once, with the answer or a WireError."""
         command.opaque = self.next_opaque()
         try:
-            self.exchange(command.opaque, command.code, encode_command(command), timeout_ms, settle)
+            frame = encode_command(command)
+            self.exchange(command.opaque, command.code, frame, timeout_ms, on_answer)
         except WireError as refused:
-            future.set_exception(refused)
-        return future
+            on_answer(refused)
 
     def exchange(
         self, opaque: int, code: int, frame: bytes, timeout_ms: float, on_answer: OnAnswer

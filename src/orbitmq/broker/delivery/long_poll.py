@@ -8,21 +8,26 @@ Dispatch runs in a thread of the store: it only leaves the numbers of the queues
 happens in the event loop's thread.
 """
 
-import asyncio
-import heapq
-import itertools
 import logging
+import math
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, Final, Protocol
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.delivery.deadlines import Deadlines
 from orbitmq.net.connection import Connection
+from orbitmq.units import KiB
 
 logger = logging.getLogger(__name__)
 
-_FORGOTTEN_MAX: Final = 1_000  # answered pulls that may still stand in the heap of deadlines
 _NAMES_MAX: Final = 100_000
+CATCH_UP_BYTES: Final = 64 * KiB
+"""So much the loop dispatches itself: what was just sent can be read."""
+CONVERSATION_MS: Final = 5
+"""So long after a message that somebody waited for the next one is expected to be one too."""
 
 
 class Parked:
@@ -46,6 +51,22 @@ class Parked:
         self.done = False
 
 
+class OtherPolls(Protocol):
+    """Requests that wait for messages, and are no pulls of one queue."""
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+
+    def look(self, grown: Collection[tuple[str, int | None]]) -> None:
+        """Try those that wait for one of these queues; None: of any queue of the topic."""
+
+    def wake_all(self) -> None:
+        """Answer all as things are now."""
+
+    def stop(self) -> None:
+        """Answer all; from now on nobody waits."""
+
+
 class LongPoll:
     """The parked pulls of one broker. Belongs to the event loop's thread."""
 
@@ -53,23 +74,25 @@ class LongPoll:
         self._store, self._clock, self._loop = context.store, context.clock, context.loop
         self._queues: dict[tuple[str, int], dict[int, Parked]] = {}
         self._by_connection: dict[Connection, dict[int, Parked]] = {}
-        self._deadlines: list[tuple[float, int, Parked]] = []
-        self._count = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0.0
-        self._order = itertools.count()
+        self.deadlines = Deadlines[Parked](context, partial(self._attempt, last=True))
         self._names: dict[int, tuple[str, int]] = {}
         self._grown: deque[Iterable[Any]] = deque()  # filled by the dispatching thread
         self._wake_pending = False  # the loop has been asked to look at it
+        self._thread = threading.get_ident()
+        self._round_pending = False  # the loop dispatches in its next turn
+        self._woke_at_ms = -math.inf  # when a queue grew that somebody waited for
         self._stopped = False
+        self.others: list[OtherPolls] = []
+        """Those who wait for messages in another way, and hear of queues that grew too."""
         context.store.on_dispatched(self._on_dispatched)
-        context.store.watch_dispatch(lambda: bool(self._queues))
+        context.store.watch_dispatch(self._is_awaited)
+        context.store.offer_dispatch(self._takes_over)
         context.on_close.append(self.drop)
 
     @property
     def count(self) -> int:
         """How many pulls are parked."""
-        return self._count
+        return len(self.deadlines)
 
     def ahead(self) -> list[tuple[Parked, int]]:
         """Return pulls that wait beyond the end of their queue, as when dispatch is behind, and that end."""
@@ -83,18 +106,14 @@ class LongPoll:
         """Keep a pull until it is answered; what came since it looked is not missed."""
         if parked.connection.closed:
             return
-        key = parked.topic, parked.queue_id
-        number = next(self._order)
-        self._queues.setdefault(key, {})[id(parked)] = parked
-        self._by_connection.setdefault(parked.connection, {})[id(parked)] = parked
-        self._count += 1
-        heapq.heappush(self._deadlines, (parked.deadline_ms, number, parked))
         if self._stopped:
             self._attempt(parked, last=True)
             return
+        self._queues.setdefault((parked.topic, parked.queue_id), {})[id(parked)] = parked
+        self._by_connection.setdefault(parked.connection, {})[id(parked)] = parked
+        self.deadlines.add(parked)
         # Dispatch may have passed between the look and the parking; it did not tell of it.
         self._attempt_if_grown(parked)
-        self._set_timer()
         if not parked.done:
             self._store.wake_dispatch()
 
@@ -104,21 +123,23 @@ class LongPoll:
             if queue_id is None or key[1] == queue_id:
                 for parked in list(self._queues.get(key, {}).values()):
                     self._attempt(parked, last=True)
+        for others in self.others:
+            others.look([(topic, queue_id)])
 
     def wake_all(self) -> None:
         """Answer all pulls as things are now."""
-        for _, _, parked in sorted(self._deadlines, key=lambda entry: entry[1]):
-            if not parked.done:
-                self._attempt(parked, last=True)
+        for parked in self.deadlines.all():
+            self._attempt(parked, last=True)
+        for others in self.others:
+            others.wake_all()
 
     def stop(self) -> None:
         """Answer all; from now on every pull is answered at once."""
         self._stopped = True
         self.wake_all()
-        self._deadlines.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for others in self.others:
+            others.stop()
+        self.deadlines.clear()
 
     def drop(self, connection: Connection) -> None:
         """Forget the pulls of a connection that is gone."""
@@ -127,9 +148,12 @@ class LongPoll:
 
     # --- queues that grew ---
 
+    def _is_awaited(self) -> bool:
+        return bool(self._queues) or any(map(len, self.others))
+
     def _on_dispatched(self, numbers: Iterable[Any]) -> None:
         """Called in the dispatching thread."""
-        if not self._queues:
+        if not self._is_awaited():
             return
         self._grown.append(numbers)
         if not self._wake_pending:
@@ -138,6 +162,28 @@ class LongPoll:
                 self._loop.call_soon_threadsafe(self.look)
             except RuntimeError:
                 self._wake_pending = False  # the loop is closed: nobody waits any more
+
+    def _takes_over(self) -> bool:
+        """Called in any thread after an append: does the loop dispatch it?
+
+        It does while what is appended is what somebody waits for, as in a conversation: to wake a thread
+        and to be woken by it takes longer than the round. Else appends come first.
+        """
+        if (
+            threading.get_ident() != self._thread
+            or not self._is_awaited()
+            or self._clock.monotonic_ms() - self._woke_at_ms > CONVERSATION_MS
+        ):
+            return False
+        if not self._round_pending:
+            self._round_pending = True
+            self._loop.call_soon(self._dispatch)
+        return True
+
+    def _dispatch(self) -> None:
+        self._round_pending = False
+        if not self._store.catch_up(CATCH_UP_BYTES):
+            self._store.wake_dispatch()  # it is much, or the thread is at it
 
     def look(self) -> None:
         """Try the pulls of all queues that grew."""
@@ -149,8 +195,12 @@ class LongPoll:
         for key in grown:
             waiting = self._queues.get(key)
             if waiting:
+                self._woke_at_ms = self._clock.monotonic_ms()
                 for parked in list(waiting.values()):
                     self._attempt_if_grown(parked)
+        for others in self.others:
+            if len(others):
+                others.look(grown)
 
     def _name(self, number: int) -> tuple[str, int]:
         name = self._names.get(number)
@@ -179,37 +229,9 @@ class LongPoll:
         if parked.done:
             return
         parked.done = True
-        self._count -= 1
+        self.deadlines.remove(parked)
         _discard(self._queues, (parked.topic, parked.queue_id), parked)
         _discard(self._by_connection, parked.connection, parked)
-        if len(self._deadlines) > 2 * self._count + _FORGOTTEN_MAX:
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
-            heapq.heapify(self._deadlines)
-
-    # --- deadlines ---
-
-    def expire(self) -> None:
-        """Answer those whose time is over."""
-        self._timer = None
-        now = self._clock.monotonic_ms()
-        while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now):
-            self._attempt(heapq.heappop(self._deadlines)[2], last=True)
-        self._set_timer()
-
-    def _set_timer(self) -> None:
-        """Have `expire` called at the earliest deadline."""
-        while self._deadlines and self._deadlines[0][2].done:
-            heapq.heappop(self._deadlines)
-        if not self._deadlines:
-            return
-        deadline_ms = self._deadlines[0][0]
-        if self._timer is not None:
-            if self._timer_ms <= deadline_ms:
-                return  # at worst it comes too early and is set again
-            self._timer.cancel()
-        wait_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
-        self._timer_ms = deadline_ms
-        self._timer = self._loop.call_later(wait_ms / 1000, self.expire)
 
 
 def _discard(table: dict[Any, dict[int, Parked]], key: object, parked: Parked) -> None:

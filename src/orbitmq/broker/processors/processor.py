@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.delivery.long_poll import CATCH_UP_BYTES
 from orbitmq.broker.refusal import Refusal
 from orbitmq.errors import FieldError
 from orbitmq.net.connection import Connection
-from orbitmq.units import KiB
 from orbitmq.wire.codes import ResponseCode
 from orbitmq.wire.command import Command
 
@@ -18,9 +18,6 @@ logger = logging.getLogger(__name__)
 
 RequestHandler = Callable[[Connection, Command], Command | None]
 """Answers one request; None: it is answered later, or not at all."""
-
-CATCH_UP_BYTES: Final = 64 * KiB
-"""So much is dispatched at once for a request that is about queues: what was just sent can be read."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Command | None])
 

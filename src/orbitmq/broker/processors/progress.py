@@ -1,12 +1,16 @@
 """Progress of consumer groups for tools: how far each is, how old what it waits for is, who reads what."""
 
+import contextlib
 import time
 from collections.abc import Iterable
 from typing import Final
 
+from orbitmq.broker.delivery.filters import Filters
 from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
+from orbitmq.errors import Sql92SyntaxError
 from orbitmq.net.connection import Connection
+from orbitmq.store.reads.tag_filter import MessageFilter
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.connections import GroupSubscription
 from orbitmq.wire.bodies.lists import GroupList, TopicList
@@ -48,7 +52,7 @@ class ProgressProcessor(Processor):
     # How far groups are
 
     @answers(RequestCode.GET_CONSUME_STATS, of_queues=True)
-    def _consume_stats(self, connection: Connection, request: Command) -> Command:
+    def _consume_stats(self, connection: Connection, request: Command) -> Command | None:
         header = ConsumeStatsHeader.read(request.fields)
         group = header.consumer_group
         stats = ConsumeStats(offset_table={})
@@ -57,7 +61,43 @@ class ProgressProcessor(Processor):
             if config is None:
                 continue
             self._add(stats, group, config, config.read_queue_nums, pulled=True)
+        if header.count_matching and self._config.estimate_lag:
+            self.answer_later(connection, request, self._count_matching(request, group, stats))
+            return None
         return request.answer(body=stats.encode())
+
+    async def _count_matching(self, request: Command, group: str, stats: ConsumeStats) -> Command:
+        """Answer with what is left of the lag behind the group's filters. Reads much: not in the loop."""
+        wanted = self._filters_of(group, {queue.topic for queue in stats.offset_table})
+        limits = self._config.lag_scan_max, self._config.lag_matches_max
+
+        def count() -> None:
+            for queue, progress in stats.offset_table.items():
+                if queue.topic in wanted:
+                    progress.matching, progress.matching_is_estimate = self._store.count_matching(
+                        queue.topic,
+                        queue.queue_id,
+                        progress.consumer_offset,
+                        progress.broker_offset,
+                        wanted[queue.topic],
+                        scan_max=limits[0],
+                        matches_max=limits[1],
+                    )
+
+        await self._context.loop.run_in_executor(None, count)
+        return request.answer(body=stats.encode())
+
+    def _filters_of(self, group: str, topics: Iterable[str]) -> dict[str, MessageFilter | None]:
+        """Return the filters of a group by topic, None where it wants all; of one offline nobody knows."""
+        online, filters = self._context.consumers.group(group), Filters(self._config)
+        found: dict[str, MessageFilter | None] = {}
+        for topic in topics:
+            one = online.subscription(topic) if online is not None else None
+            if one is None:
+                continue
+            with contextlib.suppress(Refusal, Sql92SyntaxError):
+                found[topic] = filters.compile(one.expression_type, one.sub_string)
+        return found
 
     def _asked_topics(self, header: ConsumeStatsHeader) -> Iterable[str]:
         if header.topic_list:

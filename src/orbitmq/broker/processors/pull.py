@@ -14,14 +14,14 @@ from typing import Final
 
 from orbitmq.broker.config import Transfer
 from orbitmq.broker.context import BrokerContext
-from orbitmq.broker.delivery.long_poll import Parked
+from orbitmq.broker.delivery.long_poll import CATCH_UP_BYTES, Parked
 from orbitmq.broker.delivery.pull_rules import PullCheck, PullRules
-from orbitmq.broker.processors.processor import CATCH_UP_BYTES, Processor, answers, failure_answer
+from orbitmq.broker.processors.processor import Processor, answers, failure_answer
 from orbitmq.broker.refusal import Refusal
 from orbitmq.message import GetStatus
 from orbitmq.net.connection import Connection
 from orbitmq.net.file_parts import FilePart
-from orbitmq.store.reads.read import GetResult
+from orbitmq.store.reads.get_result import GetResult
 from orbitmq.units import HOUR_MS
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command

@@ -22,10 +22,11 @@ from orbitmq.broker.sends.rules import PreparedSend, SendRules
 from orbitmq.errors import StoreError
 from orbitmq.format.message_id import MEMORY_LOG_OFFSET
 from orbitmq.format.properties import find_property
-from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Property
+from orbitmq.message import RETRY_PREFIX, AppendRequest, AppendResult, AppendStatus, Property
 from orbitmq.net.connection import Connection
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import ONEWAY_FLAG, Command
+from orbitmq.wire.headers.recall import RecallHandle
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class SendProcessor(Processor):
         super().__init__(context)
         self._rules = SendRules(context)
         self.flush_wait = FlushWait(context)
-        self._sync = context.store.config.sync_flush
+        self._sync = self.flush_wait.waits
         self._body_max = context.store.config.message_bytes_max
         self._settings: tuple[object, ...] = ()
         self._answers: SendAnswers
@@ -111,12 +112,19 @@ class SendProcessor(Processor):
         appends = [prepared.append for _, prepared in asked]
         try:
             if len(appends) == 1:
-                results = [self._store.append_nowait(appends[0], flush=not self._sync)]
+                results = [
+                    self._store.append_nowait(appends[0], flush=self.flush_wait.store_flushes)
+                ]
             else:
-                results = self._store.append_many_nowait(appends, flush=not self._sync)
+                results = self._store.append_many_nowait(
+                    appends, flush=self.flush_wait.store_flushes
+                )
         except StoreError as error:
             results = [_unavailable(error)] * len(appends)
         self._count(appends, results)
+        for (_, prepared), result in zip(asked, results, strict=True):
+            if prepared.half_of is not None and result.status is _PUT_OK:
+                self._context.transactions.begun(prepared.half_of, prepared.append, result)
         self._answer(
             connection, [(*one, [result]) for one, result in zip(asked, results, strict=True)]
         )
@@ -158,9 +166,19 @@ class SendProcessor(Processor):
         # Without it the Java client takes each message's own id for stored.
         batch_id = key if prepared.inner_count else None
         if status.stored:
-            return self._answers.stored(request, prepared.queue_id, key, results, batch_id)
+            handle = self._recall_handle(prepared)
+            return self._answers.stored(request, prepared.queue_id, key, results, batch_id, handle)
         remark = refusal_remark(results[0], self._body_max)
         return self._answers.refused(request, response_code(status), remark, batch_id)
+
+    def _recall_handle(self, prepared: PreparedSend) -> str | None:
+        """Return by what a message that waits in the timer wheel can be recalled; None: it does not wait."""
+        append = prepared.append
+        if not append.slot_ms or append.topic.startswith(RETRY_PREFIX):
+            return None
+        deliver_ms = str(append.slot_ms + 1)  # the first moment of that slot: both end in the same
+        key = prepared.unique_key or "null"
+        return RecallHandle(append.topic, self._config.name, deliver_ms, key).encode()
 
     def _append_batch(
         self, connection: Connection, request: Command, prepared: PreparedSend
@@ -168,9 +186,11 @@ class SendProcessor(Processor):
         append, inner_count = prepared.append, prepared.inner_count
         try:
             if inner_count:
-                results = [self._store.append_nowait(append, flush=not self._sync)]
+                results = [self._store.append_nowait(append, flush=self.flush_wait.store_flushes)]
             else:
-                results = self._store.append_client_batch_nowait(append, flush=not self._sync)
+                results = self._store.append_client_batch_nowait(
+                    append, flush=self.flush_wait.store_flushes
+                )
         except StoreError as error:
             results = [_unavailable(error)]
         if results[0].status is _PUT_OK:

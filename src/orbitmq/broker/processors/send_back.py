@@ -33,7 +33,7 @@ class SendBackProcessor(Processor):
     def __init__(self, context: BrokerContext) -> None:
         super().__init__(context)
         self.flush_wait = FlushWait(context)
-        self._sync = context.store.config.sync_flush
+        self._sync = self.flush_wait.waits
 
     @answers(RequestCode.CONSUMER_SEND_MSG_BACK)
     def handle(self, connection: Connection, request: Command) -> Command | None:

@@ -10,6 +10,7 @@ from orbitmq.wire.command import OPAQUE_MAX, Command
 from orbitmq.wire.frame import FrameDecoder
 from orbitmq.wire.header_json import encode_header
 from orbitmq.wire.headers.header import wire_names
+from orbitmq.wire.headers.recall import RecallHandle
 from orbitmq.wire.headers.send import SendAnswer
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -17,7 +18,7 @@ FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for furt
 
 _PORT: Final = struct.Struct(">i")
 # In the order in which RocketMQ writes them.
-_QUEUE_ID, _KEY, _ID, _TRACE_ON, _REGION, _QUEUE_OFFSET, _BATCH_ID, _ = wire_names(SendAnswer)
+_QUEUE_ID, _KEY, _ID, _TRACE_ON, _REGION, _QUEUE_OFFSET, _BATCH_ID, _RECALL = wire_names(SendAnswer)
 
 _CODES: Final = {
     AppendStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -32,6 +33,19 @@ _CODES: Final = {
 }
 """All other statuses are SYSTEM_ERROR."""
 
+LATE: Final = {
+    AppendStatus.FLUSH_DISK_TIMEOUT: (
+        "the disk did not sync within syncFlushTimeout: a power cut could lose it"
+    ),
+    AppendStatus.FLUSH_SLAVE_TIMEOUT: (
+        "not enough replicas have it within slaveTimeout: without this broker it could be lost"
+    ),
+    AppendStatus.SLAVE_NOT_AVAILABLE: (
+        "no replica is in sync (haMaxGapNotInSync): without this broker it could be lost"
+    ),
+}
+"""What is to be said of a message that is stored and not as safe as it should be."""
+
 _REMARKS: Final = {
     AppendStatus.CREATE_MAPPED_FILE_FAILED: "create mapped file failed, server is busy or broken.",
     AppendStatus.SERVICE_NOT_AVAILABLE: "service not available now.",
@@ -41,9 +55,10 @@ _REMARKS: Final = {
     AppendStatus.WHEEL_TIMER_NOT_ENABLE: (
         "accurate timer message is not enabled, use a delay level (DELAY) instead:"
     ),
-    AppendStatus.FLUSH_DISK_TIMEOUT: (
-        "stored, but the disk did not sync within syncFlushTimeout: a power cut could lose it"
-    ),
+    AppendStatus.WHEEL_TIMER_MSG_ILLEGAL: "timer message illegal:",
+    AppendStatus.WHEEL_TIMER_FLOW_CONTROL: "timer message is under flow control:",
+    AppendStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: "in-sync replicas not enough",
+    **{status: f"stored, but {reason}" for status, reason in LATE.items()},
 }
 
 
@@ -55,13 +70,15 @@ def response_code(status: AppendStatus) -> int:
 def refusal_remark(result: AppendResult, body_bytes_max: int) -> str:
     """Return what RocketMQ says to this status, and the store's own reason."""
     status = result.status
-    if response_code(status) == ResponseCode.MESSAGE_ILLEGAL:
+    if status in _REMARKS:
+        text = _REMARKS[status]
+    elif response_code(status) == ResponseCode.MESSAGE_ILLEGAL:
         text = (
             "the message is illegal, maybe msg body or properties length not matched. "
             f"msg body length limit {body_bytes_max}B, msg properties length limit 32KB."
         )
     else:
-        text = _REMARKS.get(status, status.name)
+        text = status.name
     return f"{text} {result.reason}".rstrip()
 
 
@@ -70,6 +87,7 @@ class SendAnswers:
 
     def __init__(self, config: BrokerConfig, store_host: Host) -> None:
         self._id_start = (store_host.address + _PORT.pack(store_host.port)).hex().upper()
+        self._broker = config.name
         self._fields = {_TRACE_ON: "true" if config.trace_on else "false", _REGION: config.region}
         self.parts = self._parts()
         """What stands between the values of the JSON answer to a send that was stored, for kernels."""
@@ -81,6 +99,7 @@ class SendAnswers:
         unique_key: str | None,
         results: list[AppendResult],
         batch_uniq_id: str | None = None,
+        recall_handle: str | None = None,
     ) -> Command:
         """Return the answer to a send that was stored; a batch of several records has several results."""
         status = results[0].status
@@ -89,6 +108,8 @@ class SendAnswers:
             fields[_KEY] = unique_key
         fields[_ID] = ",".join([f"{self._id_start}{result.log_offset:016X}" for result in results])
         fields |= self._fields
+        if recall_handle is not None:
+            fields[_RECALL] = recall_handle
         fields[_QUEUE_OFFSET] = str(results[0].queue_offset)
         if batch_uniq_id is not None:
             fields[_BATCH_ID] = batch_uniq_id
@@ -105,7 +126,12 @@ class SendAnswers:
             part, _, left = left.partition(str(value))
             parts.append(part)
         parts[3] = self._id_start  # nothing stands between it and the offset
-        return tuple(part.encode() for part in (*parts, left))
+        handle = "H" * 40
+        recalled = encode_header(self.stored(asked, number, key, [result], None, handle)).decode()
+        before, _, behind = recalled.partition(f"{offset:016X}")[2].partition(handle)
+        start, broker = RecallHandle("T", self._broker, "0", key).text.split("T", 1)
+        parts += [left, before, behind.partition(str(offset - 1))[0], start]
+        return tuple(part.encode("utf-8", "replace") for part in (*parts, broker[: -len(key) - 2]))
 
     def with_status(self, answers: bytes, status: AppendStatus) -> list[Command]:
         """Return the answers to sends that were stored, with what the disk made of it."""

@@ -1,6 +1,7 @@
 """The way of the kernels: frames in, records and answers out, without an object for each send.
 
-It is for ordinary messages of topics and queues that have been sent to before. At the first send that is
+It is for ordinary messages of topics and queues that have been sent to before, and for such messages that
+wait for a time. At the first send that is
 anything else it ends, and what follows goes the general way (`processors/send.py`).
 """
 
@@ -12,7 +13,7 @@ from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.sends.answers import SendAnswers
 from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.broker.sends.rules import CLEANUP_POLICY, COMPACTION, MULTI_TAG
-from orbitmq.message import AppendStatus, QueueType
+from orbitmq.message import NO_SEND_TOPICS, AppendStatus, QueueType
 from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.command import Encoding
@@ -29,7 +30,7 @@ class FastWay:
     def __init__(self, context: BrokerContext, flush_wait: FlushWait) -> None:
         self._context, self._config, self._store = context, context.config, context.store
         self._flush_wait = flush_wait
-        self._sync = context.store.config.sync_flush
+        self._sync, self._replicas = flush_wait.waits, context.replicas
         # Topics whose messages may go this way: config and number of queues.
         self._topics: dict[str, tuple[TopicConfig, int]] = {}
         self._kernels: SendKernels | None = None
@@ -55,6 +56,7 @@ class FastWay:
             or (known is not None and known[0] is config)
             or not config.is_writable
             or topic.startswith("%")
+            or topic in NO_SEND_TOPICS  # a half message lies there, and nobody may send there
             or config.topic_filter_type == MULTI_TAG
             or config.attributes.get(CLEANUP_POLICY) == COMPACTION
             or topics.queue_type(topic) is QueueType.BATCH
@@ -70,10 +72,12 @@ class FastWay:
         run = self._run or self._make_run()
         if run is None or not self._config.writable or self._config.accept_sends_from_ms:
             return 0
+        if self._replicas is not None and not self._replicas.is_enough:
+            return 0
         taken = 0
         while taken < len(data) and run.find(data, taken) and self._may_take(run):
             host = connection.peer_host
-            if not self._store.append_sends_nowait(run, host, flush=not self._sync):
+            if not self._store.append_sends_nowait(run, host, flush=self._flush_wait.store_flushes):
                 break
             taken = run.end
             for queue in run.queues:

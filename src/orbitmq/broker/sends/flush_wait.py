@@ -1,4 +1,7 @@
-"""Answers that wait until what they speak of is on disk (flushDiskType=SYNC_FLUSH).
+"""Answers that wait until what they speak of is safe.
+
+That is: on disk (flushDiskType=SYNC_FLUSH), and on enough replicas (brokerRole=SYNC_MASTER, see
+`replication/in_sync.py`).
 
 All sends of one turn of the event loop share one sync, and then everybody whose bytes are covered is
 answered, in the order in which they were appended. The loop itself calls fsync while that is quick: to
@@ -26,13 +29,17 @@ SLOW_DISK_MS: Final = 1 * SECOND_MS
 _ALPHA: Final = 0.1  # share of the last fsync in the average (EWMA)
 
 Done = Callable[[AppendStatus], None]
-"""Called once with PUT_OK, or with FLUSH_DISK_TIMEOUT where the disk did not sync in time, or failed."""
+"""Called once with PUT_OK, with FLUSH_DISK_TIMEOUT where the disk did not sync in time, or failed, or with
+what is to be said of replicas, which goes first."""
 
 
 class _Waiting(NamedTuple):
     end_offset: int
     deadline_ms: float
     done: Done
+    copies: int  # so many must have it, the primary included
+    copies_deadline_ms: float
+    verdict: AppendStatus  # of replicas, if that was clear at once
 
 
 class FlushWait:
@@ -47,6 +54,14 @@ class FlushWait:
         self._asked = False  # `_sync` is called in this turn of the loop
         self._fsync_ms = 0.0  # average latency
         self._slow_until_ms = 0.0
+        self._replicas, self._config = context.replicas, context.config
+        self.store_flushes = not context.store.config.sync_flush
+        """Whether the store flushes by itself what was appended."""
+        self.waits = self._replicas is not None or not self.store_flushes
+        """Whether answers have to wait at all."""
+        self._waits_for_disk = self._replicas is None or not self.store_flushes
+        if self._replicas is not None:
+            self._replicas.on_change.append(self._on_replica)
         context.store.on_flushed(self._on_flushed)
         context.pending.append(lambda: self.count)
 
@@ -55,19 +70,42 @@ class FlushWait:
         return len(self._waiting)
 
     def add(self, end_offset: int, done: Done) -> None:
-        """Call `done` when everything before the log offset is on disk, perhaps at once."""
+        """Call `done` when everything before the log offset is safe, perhaps at once."""
         if self._waiting and end_offset < self._waiting[-1].end_offset:
             end_offset = self._waiting[-1].end_offset
-        deadline_ms = self._clock.monotonic_ms() + self._store.config.sync_flush_timeout_ms
-        self._waiting.append(_Waiting(end_offset, deadline_ms, done))
+        now_ms = self._clock.monotonic_ms()
+        deadline_ms = now_ms + self._store.config.sync_flush_timeout_ms
+        copies, copies_deadline_ms, verdict = 1, 0.0, AppendStatus.PUT_OK
+        if self._replicas is not None:
+            copies, verdict = self._replicas.needed(), self._replicas.verdict()
+            copies_deadline_ms = now_ms + self._config.replica_timeout_ms
+            if not self._waits_for_disk:
+                self.sync_soon()
+        self._waiting.append(
+            _Waiting(end_offset, deadline_ms, done, copies, copies_deadline_ms, verdict)
+        )
         # A flush that ended before the line above saw nobody waiting and told nobody.
-        if self._store.flushed_offset >= end_offset or self._store.failure is not None:
+        if self._is_flushed(end_offset) or self._store.failure is not None:
             self.look()
         self._set_timer()
 
+    def is_safe(self, end_offset: int) -> bool:
+        """Tell whether everything before the log offset is on disk and on enough replicas already."""
+        replicas = self._replicas
+        return self._is_flushed(end_offset) and (
+            replicas is None or replicas.reached(end_offset, replicas.needed())
+        )
+
+    def _is_flushed(self, end_offset: int) -> bool:
+        return not self._waits_for_disk or self._store.flushed_offset >= end_offset
+
     def sync_soon(self) -> None:
-        """See to it that what was appended in this turn of the loop is synced."""
+        """See to it that what was appended in this turn of the loop is synced, and sent to replicas."""
         if self._asked:
+            return
+        if not self._waits_for_disk:
+            self._asked = True
+            self._loop.call_soon(self._send)
             return
         if self._clock.monotonic_ms() < self._slow_until_ms:
             self._store.wake_flush()
@@ -84,7 +122,12 @@ class FlushWait:
         except StoreError as error:
             logger.warning("sync failed: %s", error)
         self._note_latency(started_ms, self._clock.monotonic_ms())
-        self.look()
+        self._after_flush()
+
+    def _send(self) -> None:
+        self._asked = False
+        if self._replicas is not None:
+            self._replicas.send_soon()
 
     def _note_latency(self, started_ms: float, now_ms: float) -> None:
         """Hand over to the flush thread for a while if the disk is slow."""
@@ -99,29 +142,58 @@ class FlushWait:
             return
         self._woken = True
         try:
-            self._loop.call_soon_threadsafe(self.look)
+            self._loop.call_soon_threadsafe(self._after_flush)
         except RuntimeError:
             self._woken = False  # the loop is closed: nobody waits any more
 
+    def _after_flush(self) -> None:
+        if self._replicas is not None:
+            self._replicas.send_soon()
+        self.look()
+
+    def _on_replica(self) -> None:
+        if self._waiting:
+            self.look()
+
     def look(self) -> None:
-        """Answer all that are on disk, and those whose time is over."""
+        """Answer all that are safe, and those whose time is over."""
         self._woken = False
         flushed, now = self._store.flushed_offset, self._clock.monotonic_ms()
+        if not self._waits_for_disk:
+            flushed = self._store.max_log_offset
         failed = self._store.failure is not None
         while self._waiting:
-            end_offset, deadline_ms, done = self._waiting[0]
-            if flushed >= end_offset:
+            first = self._waiting[0]
+            if flushed >= first.end_offset:
                 status = AppendStatus.PUT_OK
-            elif failed or now >= deadline_ms:
+            elif failed or now >= first.deadline_ms:
                 status = AppendStatus.FLUSH_DISK_TIMEOUT
             else:
                 break
+            if self._replicas is not None:
+                copied = self._copied(first, now)
+                if copied is None:
+                    break
+                status = copied or status
             self._waiting.popleft()
-            _tell(done, status)
+            _tell(first.done, status)
+
+    def _copied(self, waiting: _Waiting, now: float) -> AppendStatus | None:
+        """Return what is to be said of replicas; None: that is not clear yet."""
+        assert self._replicas is not None
+        if waiting.verdict is not AppendStatus.PUT_OK:
+            return waiting.verdict
+        if self._replicas.reached(waiting.end_offset, waiting.copies):
+            return AppendStatus.PUT_OK
+        return AppendStatus.FLUSH_SLAVE_TIMEOUT if now >= waiting.copies_deadline_ms else None
 
     def _set_timer(self) -> None:
         if self._timer is None and self._waiting:
-            wait_ms = max(0.0, self._waiting[0].deadline_ms - self._clock.monotonic_ms())
+            first, now = self._waiting[0], self._clock.monotonic_ms()
+            deadline_ms = first.deadline_ms
+            if self._replicas is not None and first.copies_deadline_ms > now:
+                deadline_ms = min(deadline_ms, first.copies_deadline_ms)
+            wait_ms = max(0.0, deadline_ms - now)
             self._timer = self._loop.call_later(wait_ms / 1000, self._expire)
 
     def _expire(self) -> None:

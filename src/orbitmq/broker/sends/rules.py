@@ -10,7 +10,7 @@ step | check                                            | code
    6 | topic in memory where there is none              | 16
    7 | queue that the topic does not have               | 29
    8 | retry topic of a group that may not exist        | 26
-   9 | message of a transaction                         | 16
+   9 | transactions are not wanted, or topic in memory  | 16
 """
 
 import os
@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sends.answers import FAQ
+from orbitmq.broker.transactions.forms import half_message, half_properties
 from orbitmq.errors import FieldError, FormatError
 from orbitmq.format.client_batch import decode_client_batch
 from orbitmq.format.message_id import UniqueIds
@@ -60,6 +61,8 @@ class PreparedSend(NamedTuple):
     is_batch: bool = False
     inner_count: int = 0
     """Messages of a batch that is kept as one record; 0: it is none."""
+    half_of: str | None = None
+    """Topic for which this is a half message; None: it is none."""
 
 
 def topic_name_problem(topic: str) -> str | None:
@@ -96,6 +99,15 @@ class SendRules:
 
     def prepare(self, connection: Connection, request: Command) -> PreparedSend:
         """Return the append that a send asks for. Refusal, FieldError: it may not be."""
+        header, config, queue_id = self.admitted(connection, request)
+        if header.batch:
+            return self._batch(connection, request, header, config, queue_id)
+        return self._single(connection, request, header, config, queue_id)
+
+    def admitted(
+        self, connection: Connection, request: Command
+    ) -> tuple[SendHeader, TopicConfig, int]:
+        """Return what a send says, its topic and its queue. Refusal, FieldError: it may not go there."""
         self._require_accepting()
         header = SendHeader.read_any(request.code, request.fields)
         _require_ints(header)
@@ -108,9 +120,7 @@ class SendRules:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = random.randrange(config.write_queue_nums)
-        if header.batch:
-            return self._batch(connection, request, header, config, queue_id)
-        return self._single(connection, request, header, config, queue_id)
+        return header, config, queue_id
 
     # --- topic and queue ---
 
@@ -118,6 +128,11 @@ class SendRules:
         start = self._config.accept_sends_from_ms
         if start > self._context.clock.now_ms():
             remark = f"broker unable to service, until {start} ms (startAcceptSendRequestTimeStamp)"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        replicas = self._context.replicas
+        if replicas is not None and not replicas.is_enough:
+            least = self._config.min_in_sync_replicas
+            remark = f"in-sync replicas not enough: {replicas.count} of {least} (minInSyncReplicas)"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
     def _topic(self, connection: Connection, header: SendHeader) -> TopicConfig:
@@ -187,7 +202,7 @@ class SendRules:
         topic = header.topic
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id = self._retry_or_dlq(request, header, properties, queue_id)
-        self._require_no_transaction(header, properties)
+        is_half = self._is_half(header, properties)
         if config.attributes.get(CLEANUP_POLICY) == COMPACTION and Property.KEYS not in properties:
             remark = f"topic {topic} keeps the newest message of each key: KEYS is required"
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -196,6 +211,8 @@ class SendRules:
             unique_key = properties[Property.UNIQ_KEY] = self._ids.next_id()
         for name in self._own:
             properties.pop(name, None)
+        if is_half:
+            properties |= half_properties(topic, queue_id, unique_key)
         append = AppendRequest(
             topic,
             queue_id,
@@ -207,6 +224,8 @@ class SendRules:
             connection.peer_host,
             reconsume_times=header.reconsume_times or 0,
         )
+        if is_half:
+            return PreparedSend(half_message(append), queue_id, unique_key, half_of=topic)
         return PreparedSend(append, queue_id, unique_key)
 
     def _sys_flag(self, header: SendHeader, config: TopicConfig) -> int:
@@ -234,16 +253,19 @@ class SendRules:
         properties[Property.DELAY] = "-1"
         return self._context.topics.create_dlq(group).topic_name, 0
 
-    def _require_no_transaction(self, header: SendHeader, properties: dict[str, str]) -> None:
+    def _is_half(self, header: SendHeader, properties: dict[str, str]) -> bool:
+        """Tell whether a message waits for the end of its transaction. Refusal: it may not."""
         if properties.get(Property.TRANSACTION, "").lower() != "true":
-            return
+            return False
         if (header.reconsume_times or 0) > 0 and _is_positive(properties.get(Property.DELAY)):
-            return  # a retry of an old client, which leaves the property in
-        remark = (
-            f"the broker[{self._config.host}] sending transaction message is forbidden: "
-            "OrbitMQ does not do transactions yet; send without TRAN_MSG"
-        )
-        raise Refusal(ResponseCode.NO_PERMISSION, remark)
+            return False  # a retry of an old client, which leaves the property in
+        forbidden = f"the broker[{self._config.host}] sending transaction message is forbidden"
+        if self._config.reject_transactions:
+            raise Refusal(ResponseCode.NO_PERMISSION, forbidden)
+        if self._context.topics.is_memory(header.topic):
+            remark = f"{forbidden}: topic[{header.topic}] is kept in memory, where nothing can wait"
+            raise Refusal(ResponseCode.NO_PERMISSION, remark)
+        return True
 
     # --- a batch ---
 

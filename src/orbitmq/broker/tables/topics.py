@@ -16,6 +16,7 @@ from orbitmq.broker.tables.topic_attributes import MEMORY_TOPIC
 from orbitmq.clock import Clock
 from orbitmq.message import (
     BENCHMARK_TOPIC,
+    CHECK_MAX_TOPIC,
     DLQ_PREFIX,
     HALF_TOPIC,
     OFFSET_MOVED_TOPIC,
@@ -100,6 +101,10 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     # Changing
 
+    def renew_version(self) -> None:
+        """Count a new version although nothing changed: name servers take news by their version."""
+        self.version = self.version.next(self._clock.now_ms())
+
     def create_for_send(
         self,
         topic: str,
@@ -139,6 +144,10 @@ class TopicTable(ConfigTable[TopicConfig]):
     def create_dlq(self, group: str) -> TopicConfig:
         """Return the topic of a group's dead letters, made if it is new."""
         return self._create(DLQ_PREFIX + group, 1)
+
+    def create_check_max(self) -> TopicConfig:
+        """Return the topic of transactions that were given up, made if it is new."""
+        return self._create(CHECK_MAX_TOPIC, 1)
 
     def _create(
         self, topic: str, queues: int, *, order: bool = False, sys_flag: int = 0

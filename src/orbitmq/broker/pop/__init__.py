@@ -1,0 +1,1 @@
+"""Pop consumption: messages for a limited time, acknowledged one by one, seen again if they are not."""

@@ -1,0 +1,69 @@
+"""InSync: how far replicas have the log, and how many of them an answer to a send waits for.
+
+brokerRole=SYNC_MASTER only. All numbers count the primary itself, as RocketMQ 5 does: inSyncReplicas=2 waits
+for one replica, and 1, the default, for none. With enableAutoInSyncReplicas as many are waited for as are in
+sync, but never fewer than minInSyncReplicas; when fewer than those are in sync, messages are refused before
+they are written. syncMasterAsInV4 is RocketMQ 4's meaning: at least one replica, and if none is in sync
+the message is stored and its producer told at once (SLAVE_NOT_AVAILABLE).
+"""
+
+from collections.abc import Callable, Hashable
+
+from orbitmq.broker.config import BrokerConfig
+from orbitmq.message import AppendStatus
+
+
+class InSync:
+    """What the replicas of a primary have told. Belongs to the event loop's thread."""
+
+    def __init__(self, config: BrokerConfig, written_offset: Callable[[], int]) -> None:
+        self._config, self._written_offset = config, written_offset
+        self._offsets: dict[Hashable, int] = {}
+        self.on_change: list[Callable[[], None]] = []
+        """Called when a replica has more than before."""
+        self.send_soon: Callable[[], None] = lambda: None
+        """Has what is new sent to replicas; their server sets it."""
+
+    def put(self, replica: Hashable, log_offset: int) -> None:
+        """Note that a replica has everything before this offset."""
+        self._offsets[replica] = log_offset
+        for callback in self.on_change:
+            callback()
+
+    def remove(self, replica: Hashable) -> None:
+        self._offsets.pop(replica, None)
+
+    @property
+    def count(self) -> int:
+        """How many have the log, the primary included, but for less than haMaxGapNotInSync."""
+        least = self._written_offset() - self._config.in_sync_gap_bytes
+        return 1 + sum(offset > least for offset in self._offsets.values())
+
+    def reached(self, log_offset: int, needed: int) -> bool:
+        """Tell whether so many, the primary included, have everything before this offset."""
+        have = 1
+        if have >= needed:
+            return True
+        for offset in self._offsets.values():
+            have += offset >= log_offset
+        return have >= needed
+
+    def needed(self) -> int:
+        """Return how many must have what is appended now, the primary included."""
+        config = self._config
+        needed = max(config.in_sync_replicas, 2 if config.sync_as_v4 else 1)
+        if config.auto_in_sync:
+            needed = max(min(needed, self.count), config.min_in_sync_replicas)
+        return needed
+
+    def verdict(self) -> AppendStatus:
+        """Return what can be said at once of a message: that nobody is there to wait for."""
+        if self._config.sync_as_v4 and self.count < 2:
+            return AppendStatus.SLAVE_NOT_AVAILABLE
+        return AppendStatus.PUT_OK
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether messages may be taken (minInSyncReplicas)."""
+        least = self._config.min_in_sync_replicas
+        return least <= 1 or self.count >= least

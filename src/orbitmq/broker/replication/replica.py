@@ -1,0 +1,157 @@
+"""Replica: follows a primary in a thread of its own and writes its log (brokerRole=SLAVE).
+
+It connects, says where its log ends, and writes what comes at exactly those offsets. After each read it
+reports how far its log is whole; with sync flush, how far it is on disk. Whatever goes wrong ends the
+connection with a sentence in the log, and it tries again: the primary's answer to the first report decides
+where it goes on, so nothing has to be remembered.
+"""
+
+import logging
+import socket
+import threading
+from typing import Final
+
+from orbitmq.broker.context import BrokerContext
+from orbitmq.errors import FormatError, OrbitError, RemoteProtocolError
+from orbitmq.format.ha_frame import BATCH_BYTES_MAX, FRAME_BYTES_MAX, HEADER, REPORT
+from orbitmq.units import SECOND_MS
+
+logger = logging.getLogger(__name__)
+
+CONNECT_MS: Final = 3 * SECOND_MS
+READ_MS: Final = 100
+"""So long a read waits before the time is looked at."""
+AGAIN_MS: Final = 1 * SECOND_MS
+AGAIN_MS_MAX: Final = 5 * SECOND_MS
+"""How long after a failure the next connection is tried; RocketMQ waits for 5 s each time."""
+_STOP_MS: Final = 10 * SECOND_MS
+
+
+class Replica:
+    """The thread that keeps a replica's log as long as its primary's."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._config, self._clock = context.config, context.clock
+        self._log = context.store.replication
+        self._flush = context.store.config.sync_flush
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._primary = context.config.ha_primary
+        self._told = ""  # the last failure, told once
+        self._buffer = bytearray(2 * FRAME_BYTES_MAX)
+        self._reported, self._reported_ms = 0, 0.0
+        self.connected = False
+
+    def use_primary(self, ha_address: str | None) -> None:
+        """Follow the primary whose HA port a name server tells; haMasterAddress is stronger."""
+        if not self._config.ha_primary and ha_address:
+            self._primary = ha_address
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="orbitmq-replica", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the connection; what came is in the log."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_MS / 1000)
+            self._thread = None
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        wait_ms = AGAIN_MS
+        while not self._stopping.is_set():
+            primary = self._primary
+            if primary:
+                try:
+                    self._follow(primary)
+                except (OrbitError, OSError) as error:
+                    self._tell(primary, error)
+                except Exception:
+                    logger.exception("primary %s: the replica failed, tried again", primary)
+                wait_ms = AGAIN_MS if self.connected else min(2 * wait_ms, AGAIN_MS_MAX)
+                self.connected = False
+            self._clock.wait(self._stopping, wait_ms if primary else READ_MS)
+
+    def _tell(self, primary: str, error: Exception) -> None:
+        text = f"primary {primary}: not followed, tried again: {error}"
+        if text != self._told:
+            logger.warning("%s", text)
+            self._told = text
+
+    def _follow(self, primary: str) -> None:
+        host, _, port = primary.rpartition(":")
+        address = host.strip("[]"), int(port)
+        with socket.create_connection(address, CONNECT_MS / 1000) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            begin = self._log.begin()
+            self._report(connection, begin)
+            logger.info("primary %s: followed from log offset %d on", primary, begin)
+            self._told, self.connected = "", True
+            connection.settimeout(READ_MS / 1000)
+            self._receive(connection)
+
+    def _report(self, connection: socket.socket, log_offset: int) -> None:
+        connection.settimeout(CONNECT_MS / 1000)
+        connection.sendall(REPORT.pack(log_offset))
+        connection.settimeout(READ_MS / 1000)
+        self._reported, self._reported_ms = log_offset, self._clock.monotonic_ms()
+
+    def _receive(self, connection: socket.socket) -> None:
+        filled, view = 0, memoryview(self._buffer)
+        heard_ms = self._clock.monotonic_ms()
+        while not self._stopping.is_set():
+            try:
+                count = connection.recv_into(view[filled:])
+            except TimeoutError:
+                count = -1
+            now_ms = self._clock.monotonic_ms()
+            if count == 0:
+                raise ConnectionError("it closed the connection")
+            if count > 0:
+                heard_ms = now_ms
+                filled = self._take_frames(view, filled + count)
+            elif now_ms - heard_ms > self._config.ha_silence_ms:
+                silence = f"silent for {self._config.ha_silence_ms} ms (haHousekeepingInterval)"
+                raise ConnectionError(silence)
+            received = self._log.received_offset(flush=self._flush and count > 0)
+            if received > self._reported:
+                self._report(connection, received)
+            elif now_ms - self._reported_ms >= self._config.ha_heartbeat_ms:
+                self._report(connection, self._reported)
+
+    def _take_frames(self, view: memoryview, filled: int) -> int:
+        """Write what whole frames hold, and move the rest to the front; return its length."""
+        at = 0
+        while filled - at >= HEADER.size:
+            log_offset, size = HEADER.unpack_from(view, at)
+            self._check(log_offset, size)
+            if filled - at - HEADER.size < size:
+                break
+            at += HEADER.size
+            if size:
+                self._take(log_offset, view[at : at + size])
+                at += size
+        left = filled - at
+        if at and left:
+            view[:left] = view[at:filled]
+        return left
+
+    def _check(self, log_offset: int, size: int) -> None:
+        if not 0 <= size <= BATCH_BYTES_MAX:
+            what = (
+                f"a frame of {size} bytes; at most {BATCH_BYTES_MAX} can be (haTransferBatchSize)"
+            )
+            raise RemoteProtocolError(what)
+        expected = self._log.next_offset
+        if log_offset != expected and not self._log.is_empty:
+            what = f"it sent log offset {log_offset} where {expected} follows"
+            raise RemoteProtocolError(what)
+
+    def _take(self, log_offset: int, data: memoryview) -> None:
+        try:
+            self._log.take(log_offset, data)
+        except FormatError as error:
+            raise RemoteProtocolError(f"its log cannot be taken over: {error}") from error
