@@ -9,9 +9,9 @@ async with AsyncAdmin("127.0.0.1:9876") as admin:
 
 from orbitmq.client.admin.brokers import BrokerAdmin
 from orbitmq.client.admin.group_samples import GroupSamples
-from orbitmq.client.admin.messages import MessageAdmin
 from orbitmq.client.admin.offsets import OffsetAdmin
+from orbitmq.client.admin.traces import TraceAdmin
 
 
-class AsyncAdmin(OffsetAdmin, GroupSamples, MessageAdmin, BrokerAdmin):
+class AsyncAdmin(OffsetAdmin, GroupSamples, TraceAdmin, BrokerAdmin):
     """An admin client for asyncio code. Belongs to the loop in which it was opened."""

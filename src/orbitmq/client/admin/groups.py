@@ -116,11 +116,21 @@ class GroupAdmin(AdminBase):
     # --- progress ---
 
     async def progress(
-        self, group: str, topic: str | None = None, *, members: bool = False
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        members: bool = False,
+        matching: bool = False,
     ) -> GroupProgress:
-        """Return how far a group is in each queue; with `members` also who consumes it."""
+        """Return how far a group is in each queue; with `members` also who consumes it.
+
+        With `matching` an OrbitMQ broker also counts what the filters of a group that is online let through.
+        """
         primaries = await self._group_primaries(group)
-        header = ConsumeStatsHeader(consumer_group=group, topic=topic)
+        header = ConsumeStatsHeader(
+            consumer_group=group, topic=topic, count_matching=matching or None
+        )
         code = RequestCode.GET_CONSUME_STATS
         answers = await self._ask_each(primaries, code, header, ConsumeStats.decode)
         owners = await self._owners(group) if members else {}
@@ -132,6 +142,8 @@ class GroupAdmin(AdminBase):
                 one.pull_offset,
                 one.last_timestamp,
                 owners.get((queue.topic, queue.broker_name, queue.queue_id), ""),
+                one.matching,
+                bool(one.matching_is_estimate),
             )
             for stats in answers.values()
             for queue, one in stats.offset_table.items()

@@ -91,11 +91,20 @@ class QueueLag:
     pull_offset: int
     last_ms: int  # store time of the last message consumed; 0: none
     client_id: str = ""  # who consumes the queue, where that is known
+    matching: int | None = (
+        None  # of the lag, what the group's filter lets through; None: not counted
+    )
+    is_estimate: bool = False  # `matching` was counted in a part of the lag
 
     @property
     def lag(self) -> int:
-        """Messages that are stored but not consumed."""
+        """Messages that are stored but not consumed, whether the group wants them or not."""
         return max(self.broker_offset - self.consumer_offset, 0)
+
+    @property
+    def wanted_lag(self) -> int:
+        """Messages that the group still has to consume; where nobody counted them, at most so many."""
+        return self.lag if self.matching is None else self.matching
 
     @property
     def in_flight(self) -> int:

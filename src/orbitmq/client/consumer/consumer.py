@@ -41,6 +41,7 @@ from orbitmq.client.consumer.subscription import EVERYTHING
 from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.core.message import ReceivedMessage
 from orbitmq.client.rebalance.report import RebalanceListener
+from orbitmq.client.trace.delivery import TracedDelivery, traced
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.errors import ClientError, ConfigError, WireError
 from orbitmq.units import SECOND_MS
@@ -86,6 +87,7 @@ class AsyncConsumer(GroupMember):
         self._inbox: asyncio.Queue[Delivery | None] = asyncio.Queue()
         self._ready: Ready | None = None if handler else self._put_all
         self._executor: Executor | None = None
+        self._leaving = False
 
     # --- life ---
 
@@ -106,18 +108,22 @@ class AsyncConsumer(GroupMember):
 
     def _prepare(self) -> None:
         context, send_back = self._context, SendBack(self._context)
-        self._inbox = asyncio.Queue()
+        self._inbox, self._leaving = asyncio.Queue(), False
         self._handler: Handler = self._hand_out
         if self.handler is not None:
             batch = context.config.batch_size > 1
             self._handler = make_handler(self.handler, batch=batch, executor=self._executor)
         self._consumption: ConcurrentConsumption | OrderlyConsumption
+        handler = self._handler if self.tracer is None else self.tracer.around(self._handler)
         if context.config.orderly:
-            self._consumption = OrderlyConsumption(context, self._handler, send_back)
+            self._consumption = OrderlyConsumption(context, handler, send_back)
         elif self._ready is not None:
-            self._consumption = LoopConsumption(context, self._ready, self._handler, send_back)
+            ready = self._ready
+            if self.tracer is not None and self.handler is None:
+                context.delivery_kind, ready = TracedDelivery, traced(ready, self.tracer)
+            self._consumption = LoopConsumption(context, ready, self._handler, send_back)
         else:
-            self._consumption = ConcurrentConsumption(context, self._handler, send_back)
+            self._consumption = ConcurrentConsumption(context, handler, send_back)
         self._assigned = AssignedQueues(context, self._consumption, self._rebalance)
 
     async def _join(self) -> None:
@@ -163,6 +169,7 @@ class AsyncConsumer(GroupMember):
     async def _give_up_queues(self) -> None:
         """End or hand back what runs, store the offsets, unlock."""
         await self._assigned.stop_pulls()
+        self._leaving = True
         if not await self._consumption.stop(self._context.config.close_wait_ms):
             _log.warning("group %s: closed while handlers are still at work", self.group)
         await self._assigned.hand_over_all()
@@ -209,10 +216,16 @@ class AsyncConsumer(GroupMember):
         if held is None:  # it came by itself
             held = ProcessQueue(message.queue, 0, context.core.clock, context.call)
             held.put([message], message.queue_offset + 1)
+        message._outcome = None  # what was said the last time says nothing now
         held.put_back([message])
         assert self._ready is not None
         self._ready([message])
-        await held.wait_until(lambda: message.is_settled or (held.dropped and not held.running))
+
+        def is_over() -> bool:
+            # What no loop has taken when we leave, none will.
+            return message.is_settled or ((held.dropped or self._leaving) and not held.running)
+
+        await held.wait_until(is_over)
         return message.outcome if message.is_settled else Outcome(abandoned=True)
 
     # --- queues ---
@@ -293,6 +306,7 @@ class _AsyncLoop:
     def __init__(self, ready: "asyncio.Queue[Delivery | None]", clock: Clock) -> None:
         self._ready, self._now_ms = ready, clock.monotonic_ms
         self._current: Delivery | None = None
+        self._taken_ms = 0.0
         self._batch: Batch | None = None
 
     def __aiter__(self) -> "_AsyncLoop":
@@ -300,7 +314,7 @@ class _AsyncLoop:
 
     async def __anext__(self) -> Delivery:
         if self._current is not None:
-            self._current.finish(self._now_ms())
+            self._current.finish(self._now_ms(), self._taken_ms)
             self._current = None
         self._current = await self.take()
         if self._current is None:
@@ -317,7 +331,8 @@ class _AsyncLoop:
                 self._ready.put_nowait(None)  # for the others who wait
                 self._tell(None)
                 return None
-            if message.take(self._now_ms()):
+            self._taken_ms = self._now_ms()
+            if message.take(self._taken_ms):
                 self._tell(message._batch)
                 return message
 

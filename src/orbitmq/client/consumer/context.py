@@ -5,6 +5,7 @@ from typing import Final
 
 from orbitmq.client.consumer.config import ConsumerConfig, StartFrom
 from orbitmq.client.consumer.consume_rates import ConsumeRates
+from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.offset_store import NO_OFFSET, OffsetStore
 from orbitmq.client.consumer.process_queue import Call, call_now
 from orbitmq.client.core.core import ClientCore
@@ -28,6 +29,7 @@ class ConsumerContext:
     call: Call = call_now
     rates: ConsumeRates = field(default_factory=ConsumeRates)
     changes: QueueChanges = field(default_factory=QueueChanges)
+    delivery_kind: type[Delivery] = Delivery
 
     @property
     def group(self) -> str:

@@ -226,11 +226,19 @@ class Delivery(ReceivedMessage):
             return False
         return True
 
-    def finish(self, now_ms: float) -> bool:
-        """Mark it as done with and tell nobody; return whether that is new."""
+    def finish(self, now_ms: float, taken_ms: float | None = None) -> bool:
+        """Mark it as done with and tell nobody; return whether that is new.
+
+        `taken_ms`: only as it was taken then. A message that was given back meanwhile may be on its way
+        again, and that is another time.
+        """
         batch, index = self._batch, self._index
         assert batch is not None
         if batch.state[index] >= FAILED:
+            return False
+        if taken_ms is not None and (
+            batch.state[index] != TAKEN or batch.spent_ms[index] != taken_ms
+        ):
             return False
         batch.spent_ms[index] = now_ms - batch.spent_ms[index] if batch.state[index] else 0.0
         batch.state[index] = DONE
@@ -240,10 +248,12 @@ class Delivery(ReceivedMessage):
 # --- decoding ---
 
 
-def decode_answer(result: PullResult, retry_topic: str) -> list[Delivery]:
+def decode_answer(
+    result: PullResult, retry_topic: str, kind: type[Delivery] = Delivery
+) -> list[Delivery]:
     """Return the messages of a pull's answer. FormatError: one of its records is broken."""
     source, data = _Source(result, retry_topic), result.body
-    view, unpack, new = memoryview(data), _HEAD.unpack_from, Delivery.__new__
+    view, unpack, new = memoryview(data), _HEAD.unpack_from, kind.__new__
     found: list[Delivery] = []
     at, end = 0, len(data)
     while at < end:
@@ -264,9 +274,9 @@ def decode_answer(result: PullResult, retry_topic: str) -> list[Delivery]:
             or not texts_end == at + size <= end
             or crc32(view[body_at:body_end]) & CRC_MASK != crc
         ):
-            at += _decode_other(source, at, found)
+            at += _decode_other(source, at, found, kind)
             continue
-        message = new(Delivery)
+        message = new(kind)
         message._source, message._at = source, at
         message._body_bytes, message.queue_offset = body_bytes, queue_offset
         found.append(message)
@@ -274,20 +284,20 @@ def decode_answer(result: PullResult, retry_topic: str) -> list[Delivery]:
     return found
 
 
-def _decode_other(source: _Source, at: int, found: list[Delivery]) -> int:
+def _decode_other(source: _Source, at: int, found: list[Delivery], kind: type[Delivery]) -> int:
     """Decode a record of a rarer kind, or say what is wrong with it; return its size."""
     record = decode_record(source.data, at)
     for message in unwrap(received(record, source.broker_name)):
         source.adapt(message)
-        found.append(delivery_of(message))
+        found.append(delivery_of(message, kind))
     return record.size
 
 
-def delivery_of(message: ReceivedMessage) -> Delivery:
+def delivery_of(message: ReceivedMessage, kind: type[Delivery] = Delivery) -> Delivery:
     """Return a delivery with the fields of a message."""
     if isinstance(message, Delivery):
         return message
-    return Delivery(*(getattr(message, name) for name in _NAMES))
+    return kind(*(getattr(message, name) for name in _NAMES))
 
 
 def _decode_texts(message: Delivery) -> None:

@@ -188,7 +188,10 @@ class QueueFetcher(Fetcher):
     def _take(self, result: PullResult) -> float:
         held, subscription = self.held, self._subscription
         found = result.status is PullStatus.FOUND
-        messages = decode_answer(result, self._context.retry_topic) if found else []
+        context = self._context
+        messages = (
+            decode_answer(result, context.retry_topic, context.delivery_kind) if found else []
+        )
         if held.dropped or subscription is None:
             return 0
         if result.status is PullStatus.OFFSET_ILLEGAL:

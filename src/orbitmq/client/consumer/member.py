@@ -18,9 +18,12 @@ from orbitmq.client.consumer.subscription import Expression, subscription
 from orbitmq.client.core.core import ClientCore
 from orbitmq.client.core.life import AsyncClient
 from orbitmq.client.core.roles import ConsumerRole
+from orbitmq.client.producer.producer import trace_writer
 from orbitmq.client.rebalance.report import NOTES_PROPERTY, RebalanceListener
 from orbitmq.client.rebalance.reporter import RebalanceReporter
-from orbitmq.clock import Clock
+from orbitmq.client.trace.consume_tracer import ConsumeTracer
+from orbitmq.client.trace.writer import CONSUME
+from orbitmq.clock import Clock, SystemClock
 from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.units import MiB
 from orbitmq.wire.bodies.heartbeat import ConsumerData
@@ -44,6 +47,15 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
         self._in_threads = False  # the user's functions may block: not in the loop's thread
         self._assignment: Assignment | None = None
         self._jobs = PeriodicJobs()
+        self.tracer = self._make_tracer()
+
+    def _make_tracer(self) -> ConsumeTracer | None:
+        config, client = self.settings.consumer, self._config
+        writer = trace_writer(client, config.group, CONSUME)
+        if writer is None:
+            return None
+        clock, timeout_ms = self._clock or SystemClock(), config.consume_timeout_ms
+        return ConsumeTracer(config.group, writer, clock, client.client_ip, timeout_ms)
 
     # --- life ---
 
@@ -69,6 +81,8 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
         self._started_ms = core.clock.now_ms()
         core.add_consumer(self)
         try:
+            if self.tracer is not None:
+                await self.tracer.writer.open(self._call)
             core.routes.on_changed(self._route_changed)
             await self._join()
         except BaseException:
@@ -84,6 +98,8 @@ class GroupMember(AsyncClient, ConsumerRole, ABC):
         started_ms = core.clock.monotonic_ms()
         await self._give_up_queues()
         await self._reporter.close(started_ms)
+        if self.tracer is not None:
+            await self.tracer.writer.close()
         for topic in self._context.subscriptions:
             core.routes.unwatch(topic)
         await core.remove_consumer(self)

@@ -181,6 +181,8 @@ class AsyncPullConsumer(GroupMember):
                     self.require_open()  # ClientClosedError: that is what woke us
         except TimeoutError:
             return []
+        if self.tracer is not None:
+            self.tracer.polled(messages)
         return messages
 
     def put_back(self, messages: Sequence[Delivery]) -> None:

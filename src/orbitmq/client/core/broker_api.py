@@ -28,6 +28,7 @@ from orbitmq.wire.headers.offsets import (
 )
 from orbitmq.wire.headers.pull import PullAnswer, PullHeader
 from orbitmq.wire.headers.query import QueryHeader, ViewHeader
+from orbitmq.wire.headers.recall import RecallAnswer, RecallHeader
 from orbitmq.wire.headers.send_back import SendBackHeader
 
 _NOT_FOUND: Final = frozenset({ResponseCode.QUERY_NOT_FOUND.value})
@@ -212,6 +213,11 @@ class BrokerApi:
     async def send_back(self, address: str, header: SendBackHeader) -> None:
         """Give back what could not be handled: it comes again later, or goes to the dead letters."""
         await self._checked(address, RequestCode.CONSUMER_SEND_MSG_BACK, header.write())
+
+    async def recall(self, address: str, header: RecallHeader) -> str:
+        """Have a message that waits for its time not be delivered; return its id."""
+        answer = await self._checked(address, RequestCode.RECALL_MESSAGE, header.write())
+        return RecallAnswer.read(answer.fields).msg_id
 
     async def view_message(
         self, address: str, log_offset: int, topic: str | None = None

@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 PRODUCER_GROUP: Final = "PGROUP"
 """The property that says which producers know what became of a half message."""
+ARRIVE_TIME: Final = "ARRIVE_TIME"
+"""The property that says when a reply came to who asked."""
 
 
 class BrokerRequests(ConnectionHandler):
@@ -87,6 +89,7 @@ class BrokerRequests(ConnectionHandler):
 
     def _reply(self, connection: Connection, request: Command) -> Command:
         message = _reply_message(request)
+        message.properties[ARRIVE_TIME] = str(self._core.clock.now_ms())
         for producer in self._core.producers:
             producer.on_reply(message)
         return request.answer()

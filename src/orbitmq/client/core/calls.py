@@ -17,7 +17,9 @@ from orbitmq.errors import ResponseError
 from orbitmq.net.channels import Channels
 from orbitmq.net.connection import Connection
 from orbitmq.wire.codes import ResponseCode
-from orbitmq.wire.command import Command
+from orbitmq.wire.command import Command, Encoding
+
+_BINARY_CODE_MAX: Final = 0x7FFF
 
 _ADVICE: Final[Mapping[int, str]] = {
     ResponseCode.SYSTEM_BUSY: "The broker is overloaded: send less, or try again later.",
@@ -49,7 +51,9 @@ class Calls:
         self, code: int, fields: dict[str, str] | None = None, body: bytes = b""
     ) -> Command:
         """Return a request in our encoding, signed where keys are set."""
-        command = Command(code, fields, body, encoding=self.config.encoding)
+        # A binary header has 16 bits for the code: to a pop RocketMQ would say that it knows no such request.
+        encoding = self.config.encoding if code <= _BINARY_CODE_MAX else Encoding.JSON
+        command = Command(code, fields, body, encoding=encoding)
         if self.config.access_key:
             sign(command, self.config)
         return command

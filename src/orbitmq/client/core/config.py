@@ -18,6 +18,9 @@ NAMESRV_PORT: Final = 9876
 CREATION_TOPIC: Final = "TBW102"
 """The topic whose brokers take a send to a topic that does not exist yet."""
 
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+"""Where traces are written if nobody names another topic."""
+
 _PORT_MAX: Final = 65535
 _instances: Final = itertools.count()
 
@@ -81,6 +84,10 @@ class ClientConfig:
     pending_sends_max: int = 4_000
     """Sends on their way at once; the next one waits for an answer (RocketMQ: clientAsyncSemaphoreValue)."""
 
+    # Message trace: what is sent and consumed is told to a topic of its own.
+    trace: bool | str = False  # enableTrace; a text: to this topic (traceTopic)
+    trace_batch: int = 10  # traceMsgBatchNum; at most 20
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "namesrv", parse_addresses(self.namesrv))
         for name in ("request_timeout_ms", "connect_timeout_ms", "send_timeout_ms"):
@@ -89,11 +96,16 @@ class ClientConfig:
         for name in ("retries", "async_retries", "send_try_timeout_ms", "compress_bytes_min"):
             if getattr(self, name) < 0:
                 raise ConfigError(name, getattr(self, name), "must not be negative")
-        for name in ("pending_sends_max", "creation_queues", "message_bytes_max"):
+        for name in ("pending_sends_max", "creation_queues", "message_bytes_max", "trace_batch"):
             if getattr(self, name) < 1:
                 raise ConfigError(name, getattr(self, name), "must be at least 1")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("access_key", self.access_key, "needs a secret_key, and the reverse")
+
+    @property
+    def trace_topic(self) -> str:
+        """The topic that traces are written to; empty: none are."""
+        return self.trace if isinstance(self.trace, str) else TRACE_TOPIC if self.trace else ""
 
     def named(self) -> "ClientConfig":
         """Return the configuration with an address and an instance name of its own where it had none."""

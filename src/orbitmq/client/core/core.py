@@ -1,7 +1,7 @@
 """ClientCore: what the producers, consumers and admin of one client id share.
 
 Connections, routes, heartbeats, periodic jobs, and the requests that brokers send to clients. One core
-belongs to one event loop; clients with the same instance name on that loop share it.
+belongs to one event loop; clients of the same cluster with the same instance name on that loop share it.
 
     core = await ClientCore.acquire(config)
     core.add_consumer(consumer)              # a ConsumerRole: now in heartbeats, gets requests
@@ -49,7 +49,9 @@ _FIRST_HEARTBEAT_MS: Final = 1 * SECOND_MS
 _GREET_AFTER_S: Final = 0.05
 _LEAVE_TIMEOUT_MS: Final = 1 * SECOND_MS
 
-_cores: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ClientCore]]" = (
+# By client id and name servers: who has the same name in another cluster must not get its routes.
+_CoreKey = tuple[str, tuple[str, ...]]
+_cores: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_CoreKey, ClientCore]]" = (
     weakref.WeakKeyDictionary()
 )
 
@@ -91,12 +93,13 @@ class ClientCore:
 
     @classmethod
     async def acquire(cls, config: ClientConfig, clock: Clock | None = None) -> "ClientCore":
-        """Return the running core of this client id on this loop; `release` it when done."""
+        """Return the running core of this client id in its cluster on this loop; `release` it when done."""
         cores = _cores.setdefault(asyncio.get_running_loop(), {})
         named = config.named()
-        core = cores.get(named.client_id)
+        key = named.client_id, named.namesrv
+        core = cores.get(key)
         if core is None:
-            core = cores[named.client_id] = cls(named, clock)
+            core = cores[key] = cls(named, clock)
             core.start()
         core._holders += 1
         return core
@@ -106,8 +109,9 @@ class ClientCore:
         self._holders -= 1
         if self._holders <= 0:
             cores = _cores.get(asyncio.get_running_loop(), {})
-            if cores.get(self.client_id) is self:
-                del cores[self.client_id]
+            key = self.client_id, self.config.namesrv
+            if cores.get(key) is self:
+                del cores[key]
             await self.stop()
 
     def start(self) -> None:
@@ -264,10 +268,14 @@ class ClientCore:
         known = {a for by_id in self.routes.brokers().values() for a in by_id.values()}
         if address in known and (self._producers or self._consumers):
             self._greeted.add(connection)
-            self.spawn(self._heartbeat_quietly(address))
+            self.spawn(self._greet_quietly(address))
 
-    async def _heartbeat_quietly(self, address: str) -> None:
-        await self._heartbeat_one(address, self.heartbeat_data())
+    async def _greet_quietly(self, address: str) -> None:
+        await self.greet(address)
+
+    async def greet(self, address: str) -> bool:
+        """Tell one broker who we are; return whether it heard that."""
+        return await self._heartbeat_one(address, self.heartbeat_data())
 
     def on_disconnected(self, connection: Connection) -> None:
         """Nothing to do: the next request connects again."""

@@ -23,8 +23,8 @@ class Message:
     """What to send.
 
     `keys` are found again by `orbitmq message query --key`; `tag` is what consumers filter by.
-    `delay_level` is one of the broker's 18 levels (1s 5s 10s 30s 1m 2m ...); `deliver_ms` the epoch
-    milliseconds of its delivery (RocketMQ 5's timer).
+    `delay_level` is one of the broker's 18 levels (1s 5s 10s 30s 1m 2m ...). Any other delay, up to the
+    broker's limit of 3 days: `delay_ms`, or `deliver_ms`, the epoch milliseconds of its delivery.
     """
 
     topic: str
@@ -35,9 +35,14 @@ class Message:
     flag: int = 0
     delay_level: int = 0
     deliver_ms: int = 0
+    delay_ms: int = 0
     wait_stored: bool = True
     reserved: dict[str, str] = field(default_factory=dict, repr=False)
     """Properties to which RocketMQ itself gives a meaning; not looked at."""
+
+    @property
+    def is_delayed(self) -> bool:
+        return bool(self.delay_level or self.deliver_ms or self.delay_ms)
 
     @property
     def key_list(self) -> list[str]:

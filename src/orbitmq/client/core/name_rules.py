@@ -88,17 +88,23 @@ def require_message(message: Message, bytes_max: int) -> None:
         )
     if message.properties:
         _require_properties(message.properties)
-    if message.delay_level < 0 or message.deliver_ms < 0:
-        raise InvalidMessageError("delay_level and deliver_ms must not be negative")
-    if message.delay_level and message.deliver_ms:
-        raise InvalidMessageError("set either delay_level or deliver_ms, not both")
+    if message.delay_level or message.deliver_ms or message.delay_ms:
+        _require_one_delay(message)
+
+
+def _require_one_delay(message: Message) -> None:
+    given = (message.delay_level, message.deliver_ms, message.delay_ms)
+    if min(given) < 0:
+        raise InvalidMessageError("delay_level, deliver_ms and delay_ms must not be negative")
+    if sum(map(bool, given)) > 1:
+        raise InvalidMessageError("set one of delay_level, deliver_ms and delay_ms")
 
 
 def _require_properties(properties: dict[str, str]) -> None:
     for name, value in properties.items():
         if name in RESERVED_PROPERTIES:
             raise InvalidMessageError(
-                f"property {name} is RocketMQ's own: tag, keys, delay_level and deliver_ms are"
+                f"property {name} is RocketMQ's own: tag, keys and the delays are"
                 " arguments of Message; choose another name for anything else"
             )
         if not name or not value:

@@ -17,15 +17,20 @@ from orbitmq.client.core.message import Message, ReceivedMessage
 from orbitmq.client.core.name_rules import require_group
 from orbitmq.client.core.route_cache import PublishRoute
 from orbitmq.client.producer.faults import queue_by_key
+from orbitmq.client.producer.request_reply import Requesting, Requests, reply_message, send_reply
 from orbitmq.client.producer.send_engine import SendEngine
 from orbitmq.client.producer.send_request import RequestMaker, SendRequest
 from orbitmq.client.producer.send_result import SendResult, batch_results
 from orbitmq.client.producer.sending import Outcome, QueueSelector, RetryRule, Sending
+from orbitmq.client.producer.transaction import AsyncTransaction, Checker, Transactions
 from orbitmq.client.producer.unique_id import unique_ids
+from orbitmq.client.trace.send_tracer import SendTracer
+from orbitmq.client.trace.writer import PRODUCE, TraceWriter, trace_config, trace_group
 from orbitmq.clock import Clock
-from orbitmq.errors import InvalidMessageError
+from orbitmq.errors import FormatError, InvalidMessageError
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.command import Command
+from orbitmq.wire.headers.recall import RecallHandle, RecallHeader
 
 DEFAULT_GROUP: Final = "orbitmq-producer"
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
@@ -67,6 +72,7 @@ class AsyncProducer(AsyncClient):
 
     noun = "producer"
     _engine: SendEngine  # of the last `open`
+    _requests: Requests
 
     def __init__(
         self,
@@ -75,18 +81,22 @@ class AsyncProducer(AsyncClient):
         *,
         config: ClientConfig | None = None,
         clock: Clock | None = None,
+        checker: Checker | None = None,
         **settings: Any,
     ) -> None:
+        """`checker` says what became of transactions that a broker asks about."""
         require_group(group)
         super().__init__(config_of(namesrv, config, settings), clock)
         self._group = group
         self.rule = RetryRule(1 + self._config.retries)
         self.async_rule = RetryRule(1 + self._config.async_retries, frozenset())
+        self._traces = trace_writer(self._config, group, PRODUCE)
+        self._transactions = Transactions(self, checker)
 
     @classmethod
     def on_core(cls, core: ClientCore, group: str) -> "AsyncProducer":
         """Return an open producer on a core that somebody else keeps."""
-        producer = cls(group=group, config=core.config)
+        producer = cls(group=group, config=core.config, trace=False)
         producer._core, producer._owns_core = core, False
         producer._use(core)
         return producer
@@ -103,16 +113,24 @@ class AsyncProducer(AsyncClient):
 
     async def _start(self, core: ClientCore) -> None:
         self._use(core)
+        if self._traces is not None:
+            await self._traces.open()
 
     def _use(self, core: ClientCore) -> None:
         core.add_producer(self)
         ids = unique_ids(core.config.client_ip)
         requests = RequestMaker(self._group, core.config, ids, core.clock)
-        self._engine = SendEngine(core, requests)
+        tracer = SendTracer(self._group, self._traces, core.clock) if self._traces else None
+        self._engine = SendEngine(core, requests, tracer)
+        self._requests = Requests(self, core)
 
     async def _stop(self, core: ClientCore) -> None:
         """Wait for what is on its way, and leave the group."""
+        self._requests.close()
         await self._engine.pending.drain(self._config.send_timeout_ms)
+        await self._transactions.stop()
+        if self._traces is not None:
+            await self._traces.close()
         await core.remove_producer(self)
 
     @property
@@ -140,7 +158,7 @@ class AsyncProducer(AsyncClient):
         """
         choice = make_selector(key, queue, selector)
         request = self.engine.requests.single(message)
-        return await self._send(request, timeout_ms, choice)
+        return await self.send_request(request, self.rule, timeout_ms, choice)
 
     def send_async(
         self,
@@ -195,17 +213,113 @@ class AsyncProducer(AsyncClient):
         """
         choice = make_selector(key, queue, None)
         request = self.engine.requests.batch(messages)
-        result = await self._send(request, timeout_ms, choice)
+        result = await self.send_request(request, self.rule, timeout_ms, choice)
         return batch_results(result, request.message_ids or [])
 
-    async def _send(
-        self, request: SendRequest, timeout_ms: float | None, selector: QueueSelector | None
+    def transaction(
+        self,
+        message: Message,
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        check_after_s: int | None = None,
+    ) -> AsyncTransaction:
+        """Return a transaction: `async with` it; its end commits, an exception rolls back.
+
+        `check_after_s`: a broker asks the checker so much later at the earliest, and takes no end without
+        having asked from then on (6 s, if its settings do not say otherwise).
+        """
+        choice = make_selector(key, queue, selector)
+        return self._transactions.transaction(message, choice, check_after_s)
+
+    async def send_request(
+        self,
+        request: SendRequest,
+        rule: RetryRule,
+        timeout_ms: float | None,
+        selector: QueueSelector | None,
     ) -> SendResult:
+        """Send what was made already, when there is room for it, and wait for the answer."""
         if not self.engine.pending.has_room():
             await self.wait_for_room(timeout_ms)
         outcome: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
-        self.sending(request, outcome, self.rule, timeout_ms, selector).start()
+        self.sending(request, outcome, rule, timeout_ms, selector).start()
         return await outcome
+
+    # --- requests and replies ---
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+    ) -> ReceivedMessage:
+        """Send, and wait for the reply of the consumer that handles it; see `reply` and `replies`.
+
+        RequestTimeoutError: no reply came in this time; whether anybody handles the request is not known.
+        """
+        return await self.request_async(
+            message, key=key, queue=queue, selector=selector, timeout_ms=timeout_ms
+        )
+
+    def request_async(
+        self,
+        message: Message,
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+    ) -> "asyncio.Future[ReceivedMessage]":
+        """Send a request at once; the future gets the reply."""
+        choice = make_selector(key, queue, selector)
+        outcome: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
+        self.requesting(message, outcome, timeout_ms, choice).start()
+        return outcome
+
+    async def reply(
+        self, request: ReceivedMessage, reply: bytes | Message, *, timeout_ms: float | None = None
+    ) -> SendResult:
+        """Send the reply to a request: a body, or what `reply_message` made of it.
+
+        ResponseError, SendFailedError: who asked did not get it (`code` 1: it is gone).
+        """
+        message = reply if isinstance(reply, Message) else reply_message(request, reply)
+        return await send_reply(self, request, message, timeout_ms)
+
+    async def recall(self, topic: str, handle: str) -> str:
+        """Take back a message that waits for its time (`SendResult.recall_handle`); return its id.
+
+        InvalidMessageError: that is no handle. ResponseError: it is due, or the broker does not allow it
+        (recallMessageEnable).
+        """
+        try:
+            named = RecallHandle.decode(handle)
+        except FormatError as cause:
+            raise InvalidMessageError(f"{cause.reason}: take that of its SendResult") from cause
+        routes = self.engine.routes
+        address = routes.primary(named.broker_name)
+        if address is None:
+            await routes.publish_route(topic)
+            address = await routes.find_address(named.broker_name, topic)
+        header = RecallHeader(
+            producer_group=self._group,
+            bname=named.broker_name,
+            topic=topic,
+            recall_handle=handle,
+        )
+        is_recalled = False
+        try:
+            message_id = await self.require_open().brokers.recall(address, header)
+            is_recalled = True
+        finally:
+            if self.engine.tracer is not None:
+                self.engine.tracer.recalled(topic, named.unique_key, success=is_recalled)
+        return message_id
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic to which messages may be sent, in the order of selectors."""
@@ -232,15 +346,38 @@ class AsyncProducer(AsyncClient):
             timeout_ms = self._config.send_timeout_ms
         return Sending(self.engine, request, outcome, rule, timeout_ms, selector)
 
+    def requesting(
+        self,
+        message: Message,
+        outcome: Outcome,
+        timeout_ms: float | None,
+        selector: QueueSelector | None,
+    ) -> Requesting:
+        """Return what sends this request, once it is started; the outcome gets the reply."""
+        self.require_open()
+        if timeout_ms is None:
+            timeout_ms = self._config.send_timeout_ms
+        return self._requests.prepare(message, outcome, timeout_ms, selector)
+
     # --- what brokers ask; see ProducerRole ---
 
     def on_check_transaction(
         self, address: str, request: Command, message: ReceivedMessage
     ) -> None:
-        """Nothing: this producer sends no half messages."""
+        """Ask the checker, unless the transaction is still open here."""
+        self._transactions.on_check(address, request, message)
 
     def on_reply(self, message: ReceivedMessage) -> None:
-        """Nothing: this producer sends no requests."""
+        """A reply came to this client, perhaps to a request of ours."""
+        self._requests.on_reply(message)
+
+
+def trace_writer(config: ClientConfig, group: str, kind: str) -> TraceWriter | None:
+    """Return what writes the traces of a producer or consumer; None: it is not traced."""
+    if not config.trace_topic:
+        return None
+    producer = AsyncProducer(group=trace_group(group, kind), config=trace_config(config))
+    return TraceWriter(producer, config)
 
 
 async def send_inner(core: ClientCore, message: Message) -> SendResult:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orbitmq.client.core.core import ClientCore
 from orbitmq.client.producer.faults import BrokerFaults, QueueChooser
@@ -13,6 +13,9 @@ from orbitmq.errors import ClientClosedError, RequestTimeoutError, WireError
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.command import Encoding
 from orbitmq.wire.frame import encode_command
+
+if TYPE_CHECKING:
+    from orbitmq.client.trace.send_tracer import SendTracer
 
 Step = Callable[[], None]
 
@@ -109,8 +112,10 @@ class PendingSends:
 class SendEngine:
     """Where messages go and how. Belongs to the loop's thread."""
 
-    def __init__(self, core: ClientCore, requests: RequestMaker) -> None:
-        config = core.config
+    def __init__(
+        self, core: ClientCore, requests: RequestMaker, tracer: "SendTracer | None" = None
+    ) -> None:
+        config, self.tracer = core.config, tracer
         self.clock, self.routes = core.clock, core.routes
         self.calls, self.channels, self.spawn = core.calls, core.channels, core.spawn
         self.try_timeout_ms = config.send_try_timeout_ms

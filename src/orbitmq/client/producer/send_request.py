@@ -150,7 +150,7 @@ class RequestMaker:
                 raise InvalidMessageError(
                     f"a batch has one topic, here are {topic} and {message.topic}: make two"
                 )
-            if message.delay_level or message.deliver_ms or "TRAN_MSG" in message.reserved:
+            if message.is_delayed or "TRAN_MSG" in message.reserved:
                 raise InvalidMessageError(
                     "a delayed or transactional message cannot be in a batch: send it alone"
                 )
@@ -223,7 +223,9 @@ def encode_texts(message: Message, message_id: str) -> str:
     if message.delay_level:
         text += f"{Property.DELAY}\x01{message.delay_level}\x02"
     if message.deliver_ms:
-        text += f"TIMER_DELIVER_MS\x01{message.deliver_ms}\x02"
+        text += f"{Property.TIMER_DELIVER_MS}\x01{message.deliver_ms}\x02"
+    if message.delay_ms:
+        text += f"{Property.TIMER_DELAY_MS}\x01{message.delay_ms}\x02"
     if message.properties or message.reserved:
         both = {**message.properties, **message.reserved}
         text += "".join(f"{name}\x01{value}\x02" for name, value in both.items())

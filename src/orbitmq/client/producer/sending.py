@@ -268,6 +268,8 @@ class Sending:
         result = send_result(status, self.request.message_id, self._queue, answer.fields)
         if engine.faults is not None:
             engine.record(self._queue.broker_name, self._started_ms)
+        if engine.tracer is not None:
+            engine.tracer.stored(self.request, self._address, self._started_ms, result)
         if not self._route.created:
             engine.learn(self.request.topic)
         if answer.code and engine.retry_when_not_flushed and self._may_try_again():

@@ -20,6 +20,8 @@ PATIENT_LOOKS: Final = 10
 """A rebalance that leaves queues without reader is told after so many looks without a change."""
 SETTLE_MS: Final = 500
 """A rebalance is over when nothing has changed for so long, and for one look."""
+RESTLESS_MS: Final = 20_000
+"""One that goes on for so long is told before it is over: members that never agree have to be seen."""
 
 _Identity = tuple[str, str]
 
@@ -61,6 +63,7 @@ class Rebalance:
     moves: list[QueueMove]
     unread: list[MessageQueue]  # that nobody reads although the group has members
     removed: list[MessageQueue]  # that the topic does not have any more
+    settled: bool  # False: it still goes on
 
 
 @dataclass(slots=True)
@@ -147,14 +150,18 @@ class RebalanceWatch:
         unread = [q for q, one in sorted(self._ledgers.items()) if one.lost_ms is not None]
         waits = any(not self._ledgers[queue].told for queue in unread) and sample.client_ids
         quiet_ms = sample.asked_ms - open_.changed_ms
-        if open_.quiet < (PATIENT_LOOKS if waits else 1) or quiet_ms < self._settle_ms:
+        looks = PATIENT_LOOKS if waits else 1
+        settled = open_.quiet >= looks and quiet_ms >= self._settle_ms
+        if not settled and sample.answered_ms - open_.asked_ms < RESTLESS_MS:
             return None
         self._open = None
         for queue in unread:
             self._ledgers[queue].told = True
-        return self._over(open_, sample, unread)
+        return self._over(open_, sample, unread, settled)
 
-    def _over(self, open_: _Open, sample: GroupSample, unread: list[MessageQueue]) -> Rebalance:
+    def _over(
+        self, open_: _Open, sample: GroupSample, unread: list[MessageQueue], settled: bool
+    ) -> Rebalance:
         other = open_.members - _identities(sample)
         restarted = {client_id for client_id, _ in other if client_id in sample.members}
         return Rebalance(
@@ -167,6 +174,7 @@ class RebalanceWatch:
             moves=open_.moves,
             unread=unread,
             removed=open_.removed,
+            settled=settled,
         )
 
     # --- one queue ---

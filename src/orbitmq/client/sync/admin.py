@@ -63,6 +63,7 @@ class Admin(SyncClient[AsyncAdmin]):
     messages_by_unique_id = forward(AsyncAdmin.messages_by_unique_id)
     messages_by_key = forward(AsyncAdmin.messages_by_key)
     message_at = forward(AsyncAdmin.message_at)
+    trace = forward(AsyncAdmin.trace)
     queue_range = forward(AsyncAdmin.queue_range)
 
     # brokers and name servers

@@ -27,6 +27,7 @@ from orbitmq.client.core.config import ClientConfig
 from orbitmq.client.rebalance.report import RebalanceListener
 from orbitmq.client.sync.background_loop import BackgroundLoop
 from orbitmq.client.sync.face import SyncClient
+from orbitmq.client.trace.consume_tracer import ConsumeTracer
 from orbitmq.clock import SystemClock
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
@@ -96,7 +97,9 @@ class Consumer(SyncClient[AsyncConsumer]):
             self._executor = ThreadPoolExecutor(config.workers, thread_name_prefix=name)
             inner.serve_threads(call, None, self._executor)
         else:
-            self._threads = HandlerThreads(inner.handler, config.workers, config.batch_size, name)
+            self._threads = HandlerThreads(
+                inner.handler, config.workers, config.batch_size, name, inner.tracer
+            )
             inner.serve_threads(call, self._threads.put, None)
 
     def _put_all(self, messages: list[Delivery]) -> None:
@@ -156,7 +159,8 @@ class Consumer(SyncClient[AsyncConsumer]):
                 if message is None:
                     ready.put(None)  # for the other threads that wait
                     return
-                if not message.take(now_ms()):
+                taken_ms = now_ms()
+                if not message.take(taken_ms):
                     continue
                 if message._batch is not batch:
                     if batch is not None:
@@ -165,7 +169,7 @@ class Consumer(SyncClient[AsyncConsumer]):
                 current = message
                 yield message
                 current = None
-                message.finish(now_ms())
+                message.finish(now_ms(), taken_ms)
         finally:
             # Left by break, return or an exception, which cannot be told apart: it comes again.
             if current is not None:
@@ -211,8 +215,15 @@ class Consumer(SyncClient[AsyncConsumer]):
 class HandlerThreads:
     """Threads that take messages, call a function with them and settle them by what it said."""
 
-    def __init__(self, function: UserFunction, count: int, batch_size: int, name: str) -> None:
-        self._function, self._size = function, batch_size
+    def __init__(
+        self,
+        function: UserFunction,
+        count: int,
+        batch_size: int,
+        name: str,
+        tracer: ConsumeTracer | None = None,
+    ) -> None:
+        self._function, self._size, self._tracer = function, batch_size, tracer
         self._jobs: queue.SimpleQueue[list[Delivery] | None] = queue.SimpleQueue()
         for number in range(count):
             threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True).start()
@@ -235,7 +246,11 @@ class HandlerThreads:
 
     def _handle(self, messages: list[Delivery], batch: Batch) -> None:
         started_ms = batch.held.monotonic_ms()
+        tracer = self._tracer
+        call = None if tracer is None else tracer.before(messages)
         outcome = call_function(self._function, messages, self._size > 1)
+        if tracer is not None:
+            tracer.after(call, outcome)
         for message in outcome.failed:
             delivery_of(message).retry(level=outcome.level, suspend_ms=outcome.suspend_ms)
         batch.held.finish(messages, batch.held.monotonic_ms() - started_ms)

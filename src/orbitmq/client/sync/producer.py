@@ -6,6 +6,7 @@ with Producer(namesrv="127.0.0.1:9876", group="demo") as producer:
     producer.send_oneway(Message("Clicks", b"x"))
     producer.send_batch([Message("Orders", b"a"), Message("Orders", b"b")])
     producer.send(Message("Orders", b"step 2"), key="order-17")   # one queue for each key
+    reply = producer.request(Message("Questions", b"how many?"), timeout_ms=3000)
 """
 
 from collections.abc import Sequence
@@ -13,12 +14,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from orbitmq.client.core.config import ClientConfig
-from orbitmq.client.core.message import Message
+from orbitmq.client.core.message import Message, ReceivedMessage
 from orbitmq.client.producer.producer import DEFAULT_GROUP, AsyncProducer, Selector, make_selector
 from orbitmq.client.producer.send_result import SendResult
 from orbitmq.client.producer.sending import QueueSelector, RetryRule
+from orbitmq.client.producer.transaction import Checker
 from orbitmq.client.sync.face import SyncClient, forward
 from orbitmq.client.sync.light_future import LightFuture
+from orbitmq.client.sync.transaction import Transaction
 from orbitmq.wire.bodies.message_queue import MessageQueue
 
 
@@ -37,9 +40,12 @@ class Producer(SyncClient[AsyncProducer]):
         group: str = DEFAULT_GROUP,
         *,
         config: ClientConfig | None = None,
+        checker: Checker | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(AsyncProducer(namesrv, group, config=config, **settings))
+        """`checker` says what became of transactions that a broker asks about; a thread calls it."""
+        inner = AsyncProducer(namesrv, group, config=config, checker=checker, **settings)
+        super().__init__(inner)
 
     @property
     def group(self) -> str:
@@ -90,6 +96,55 @@ class Producer(SyncClient[AsyncProducer]):
         loop.call(inner.sending(request, outcome, rule, timeout_ms, selector).start)
         return outcome
 
+    def transaction(
+        self,
+        message: Message,
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        check_after_s: int | None = None,
+    ) -> Transaction:
+        """Return a transaction: `with` it; its end commits, an exception rolls back.
+
+        See AsyncProducer.transaction.
+        """
+        inner = self._inner.transaction(
+            message, key=key, queue=queue, selector=selector, check_after_s=check_after_s
+        )
+        return Transaction(self.opened_loop, inner)
+
+    def request(
+        self,
+        message: Message,
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+    ) -> ReceivedMessage:
+        """Send, and wait for the reply of the consumer that handles it; see AsyncProducer.request."""
+        return self.request_async(
+            message, key=key, queue=queue, selector=selector, timeout_ms=timeout_ms
+        ).result()
+
+    def request_async(
+        self,
+        message: Message,
+        *,
+        key: str | int | None = None,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        timeout_ms: float | None = None,
+    ) -> "Future[ReceivedMessage]":
+        """Send a request; the future gets the reply. See AsyncProducer.request_async."""
+        choice, loop = make_selector(key, queue, selector), self.opened_loop
+        outcome: LightFuture[ReceivedMessage] = LightFuture(loop)
+        loop.call(self._inner.requesting(message, outcome, timeout_ms, choice).start)
+        return outcome
+
+    reply = forward(AsyncProducer.reply)
     send_oneway = forward(AsyncProducer.send_oneway)
     send_batch = forward(AsyncProducer.send_batch)
+    recall = forward(AsyncProducer.recall)
     queues = forward(AsyncProducer.queues)
