@@ -1,6 +1,7 @@
 """The log as a Spark table, and the jobs that run over it. Needs the extra `orbitmq[spark]`.
 
 `session()` makes a Spark session that knows the format "orbitmq"; `register` adds it to one that is there.
+`sql92` is what a consumer subscribes to, as a condition of Spark.
 `rebuild` and `verify` are the jobs of the commands `orbitmq spark rebuild` and `verify`.
 """
 
@@ -12,10 +13,11 @@ if TYPE_CHECKING:
     from orbitmq.spark.jobs.rebuild.job import rebuild
     from orbitmq.spark.jobs.verify.job import verify
     from orbitmq.spark.source.metrics import read_metrics
+    from orbitmq.spark.source.sql92_column import sql92
     from orbitmq.spark.start.session import make_session as session
     from orbitmq.spark.start.session import register
 
-__all__ = ["read_metrics", "rebuild", "register", "session", "verify"]
+__all__ = ["read_metrics", "rebuild", "register", "session", "sql92", "verify"]
 
 __getattr__ = lazy_exports(
     __name__,
@@ -24,6 +26,7 @@ __getattr__ = lazy_exports(
         "rebuild": "orbitmq.spark.jobs.rebuild.job",
         "register": "orbitmq.spark.start.session",
         "session": "orbitmq.spark.start.session:make_session",
+        "sql92": "orbitmq.spark.source.sql92_column",
         "verify": "orbitmq.spark.jobs.verify.job",
     },
 )

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from orbitmq import errors
 from orbitmq.errors import JobFailedError, OrbitError, PipelineError, SparkSetupError
 
-_OURS: Final = re.compile(r"^(?:\S+: )?orbitmq\.errors\.(\w+): (.+)$", re.MULTILINE)
+_OURS: Final = re.compile(r"^(?:.*?: )?orbitmq\.errors\.(\w+): (.+)$", re.MULTILINE)
 _LAST_LINE: Final = re.compile(r"^([\w.]*(?:Error|Exception|Exit|Interrupt))(?:: (.*))?$")
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
 _JAVA_CLASS: Final = re.compile(r"^: (?:[\w$]+\.)+([\w$]+): ")

@@ -8,7 +8,9 @@ import errno
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,7 @@ SAME_PATH: Final = (
 )
 _LOG_PATHS: Final = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _GONE: Final = (errno.ENOENT, errno.ENOTDIR)
+_of_the_jvm: Final = ContextVar("of_the_jvm", default=False)
 
 
 def absolute_text(text: str) -> str:
@@ -40,9 +43,23 @@ def absolute_settings(settings: Mapping[str, str] | None) -> dict[str, str]:
     return given
 
 
+@contextmanager
+def task_of_the_jvm() -> Iterator[None]:
+    """Count as a task inside the `with`, in a process of which Spark's Python side knows nothing."""
+    token = _of_the_jvm.set(True)
+    try:
+        yield
+    finally:
+        _of_the_jvm.reset(token)
+
+
+def _is_task() -> bool:
+    return _of_the_jvm.get() or TaskContext.get() is not None
+
+
 def unseen_error(path: str, error: StoreIOError) -> StoreError:
     """Return the error for a file that cannot be opened; in a task, whether this machine is the reason."""
-    if error.errno not in _GONE or TaskContext.get() is None:
+    if error.errno not in _GONE or not _is_task():
         return error
     directory = os.path.dirname(path)  # noqa: PTH120  (a text stays one)
     if not os.path.isdir(directory):  # noqa: PTH112
@@ -54,7 +71,7 @@ def unseen_error(path: str, error: StoreIOError) -> StoreError:
 
 def require_seen(directory: str | Path) -> None:
     """Raise StoreError in a task whose machine does not have this directory of the driver's."""
-    if TaskContext.get() is not None and not os.path.isdir(directory):  # noqa: PTH112
+    if _is_task() and not os.path.isdir(directory):  # noqa: PTH112
         raise _unseen(str(directory))
 
 

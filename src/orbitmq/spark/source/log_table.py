@@ -31,7 +31,13 @@ from orbitmq.log_read import (
 from orbitmq.spark.source.batches import NEXT_STEP, Columns, LogChunk, RowMaker
 from orbitmq.spark.source.lookup import lookup
 from orbitmq.spark.source.lookup.lookup import ScanRanges
-from orbitmq.spark.source.metrics import CountingKernels, ReadMetrics, task_metrics, write_metrics
+from orbitmq.spark.source.metrics import (
+    CountingKernels,
+    ReadMetrics,
+    noted,
+    task_name,
+    write_metrics,
+)
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.pushdown import TableReader
 from orbitmq.spark.source.segment import open_split
@@ -86,11 +92,19 @@ class LogTable(TableReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        if not isinstance(partition, LogTask):
-            return  # Spark's own, where a table has none
+        if isinstance(partition, LogTask):  # else Spark's own, where a table has none
+            name = task_name() if self._options.metrics_path else ""
+            yield from self.batches(partition, name, ReadMetrics(tasks=1))
+
+    def batches(self, task: LogTask, name: str, metrics: ReadMetrics) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task; fill in its figures, and keep them under its name if wanted."""
         selection = RowSelection(self._options, self._predicates)
-        with task_metrics(self._options.metrics_path) as metrics:
-            yield from _TaskRun(self._columns, selection, metrics).run(partition)
+        with noted(metrics, self._options.metrics_path, name):
+            yield from _TaskRun(self._columns, selection, metrics).run(task)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return self._columns.arrow_schema
 
 
 def _back_bytes(settings: Mapping[str, str] | None) -> int:

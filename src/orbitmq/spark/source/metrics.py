@@ -60,15 +60,14 @@ def read_metrics(path: str | Path) -> ReadMetrics:
 
 
 @contextmanager
-def task_metrics(path: str) -> Iterator[ReadMetrics]:
-    """Give figures to be filled in; log them and write them to `path` (if any) at the end."""
-    found = ReadMetrics(tasks=1)
+def noted(found: ReadMetrics, path: str, name: str) -> Iterator[None]:
+    """Log a task's figures and write them to `path` (if any) at the end, whatever the end is."""
     try:
-        yield found
+        yield
     finally:
         logger.info("read %s", found)
         if path:
-            write_metrics(path, found, _task_name())
+            write_metrics(path, found, name)
 
 
 def write_metrics(path: str, found: ReadMetrics, name: str) -> None:
@@ -83,7 +82,8 @@ def write_metrics(path: str, found: ReadMetrics, name: str) -> None:
         raise io_error(target, "write", cause) from cause
 
 
-def _task_name() -> str:
+def task_name() -> str:
+    """Return a name for the running task, the same if it is run again."""
     context = TaskContext.get()
     if context is None:
         return f"task-{uuid4().hex}"

@@ -26,6 +26,7 @@ checkCrc            | true, false                          | compare bodies with
 splitBytes          | number, 64m to 256m by what is read  | about how much of a segment a task reads
 rowPerKey           | true, false                          | a row for each key, in a column `key`
 pushdown            | true, false                          | false: leave all filters to Spark
+reader              | auto, rows                           | rows: not by columns, though it could be
 metricsPath         | directory                            | tasks write there what they read (`metrics`)
 startingOffsets     | earliest, latest, timestamp:<time>,  | where a new stream starts
                     |   JSON {topic: {broker: {queue: n}}} |
@@ -126,6 +127,12 @@ def _size(name: str, text: str, _now_ms: int) -> int:
     return size
 
 
+def _reader(name: str, text: str, _now_ms: int) -> str:
+    if text.lower() not in ("auto", "rows"):
+        raise ConfigError(name, text, "must be auto or rows")
+    return text.lower()
+
+
 def _bad_records(name: str, text: str, _now_ms: int) -> BadRecords:
     try:
         return BadRecords(text.lower())
@@ -181,6 +188,7 @@ class ReadOptions:
     split_bytes: int | None = _option("splitBytes", _size)  # None: by the length of what is read
     row_per_key: bool = _option("rowPerKey", _flag, False)
     pushdown: bool = _option("pushdown", _flag, True)
+    reader: str = _option("reader", _reader, "auto")
     metrics_path: str = _option("metricsPath", _path, "")
     starting_offsets: str = _option("startingOffsets", _text, "earliest")
     max_rows_per_trigger: int | None = _option("maxRowsPerTrigger", _limit)

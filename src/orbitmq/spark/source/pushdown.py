@@ -41,6 +41,7 @@ NUMBER_COLUMNS: Final = (
     "size",
     "sys_flag",
     "reconsume_times",
+    "body_length",
 )
 TIME_COLUMNS: Final = ("store_time", "born_time")
 TEXT_COLUMNS: Final = ("topic", "tags", "message_id", KEY)

@@ -327,6 +327,7 @@ _MAKERS: Final[dict[str, Callable[[RowColumns], pa.Array]]] = {
     "reconsume_times": lambda columns: columns._of_tail("reconsume_times"),
     "prepared_offset": lambda columns: columns._of_tail("prepared_offset"),
     "body_crc": lambda columns: columns._of_head("body_crc"),
+    "body_length": lambda columns: columns._of_rows("body_length"),
     "properties": RowColumns._properties,
     "body": RowColumns._body,
 }

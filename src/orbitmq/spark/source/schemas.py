@@ -21,6 +21,7 @@ flag            | int                | flag                      | the producer'
 reconsume_times | int                | reconsumeTimes            |
 prepared_offset | bigint             | preparedTransactionOffset | of the half message, else 0
 body_crc        | int                | bodyCRC                   |
+body_length     | int                | bodyLength                | of the body as stored
 properties      | map<string,string> | properties                | all of them, those above included
 body            | binary             | body                      | null with includeBody=false
 error           | string             |                           | null if good; with badRecords=keep
@@ -74,6 +75,7 @@ MESSAGE_COLUMNS: Final[dict[str, DataType]] = {
     "reconsume_times": _INT,
     "prepared_offset": _LONG,
     "body_crc": _INT,
+    "body_length": _INT,
     "properties": MapType(_TEXT, _TEXT),
     "body": BinaryType(),
     "error": _TEXT,
@@ -89,3 +91,8 @@ MESSAGE_SCHEMA: Final = StructType(
 KEY_SCHEMA: Final = StructType(
     [StructField(name, kind, nullable=True) for name, kind in ALL_COLUMNS.items()]
 )
+
+
+def table_schema(row_per_key: bool) -> StructType:
+    """Return the columns of a table for which nobody gave a schema."""
+    return KEY_SCHEMA if row_per_key else MESSAGE_SCHEMA

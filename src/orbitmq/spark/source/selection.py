@@ -131,13 +131,14 @@ class RowSelection:
         return mask
 
     def _by_sql92(self, columns: RowColumns) -> Mask:
-        from orbitmq.sql92.expression import compiled  # with its parser only where there is one
+        # With its parser only where there is an expression.
+        from orbitmq.sql92.expression import compiled
+        from orbitmq.sql92.fast import kernels
 
-        buffer, rows, matches = columns.buffer, columns.rows, compiled(self.options.sql92).matches
-        starts = rows["properties_at"]
-        ends = starts + rows["properties_length"]
-        spans = zip(starts.tolist(), ends.tolist(), strict=True)
-        return np.array([matches(buffer[at:end].tobytes()) for at, end in spans], dtype=np.bool_)
+        expression, rows = compiled(self.options.sql92), columns.rows
+        chosen = kernels.plain() if columns.kernels.name == "plain" else kernels.compiled()
+        at, lengths = (rows[f"properties_{part}"].astype(np.int64) for part in ("at", "length"))
+        return expression.matches_many(chosen, columns.buffer, at, lengths)
 
 
 def _in_range(numbers: Ints, start: int | None, end: int | None) -> Mask:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from orbitmq.spark.source.options import ReadOptions
-from orbitmq.spark.source.schemas import KEY_SCHEMA, MESSAGE_SCHEMA
+from orbitmq.spark.source.schemas import table_schema
 
 
 class OrbitmqSource(DataSource):
@@ -27,7 +27,7 @@ class OrbitmqSource(DataSource):
         return "orbitmq"
 
     def schema(self) -> StructType:
-        return KEY_SCHEMA if ReadOptions.parse(self.options).row_per_key else MESSAGE_SCHEMA
+        return table_schema(ReadOptions.parse(self.options).row_per_key)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.parse(self.options)

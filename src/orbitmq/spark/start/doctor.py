@@ -146,6 +146,7 @@ def _tried(master: str | None, conf: Mapping[str, str] | None) -> Iterator[Check
         seconds = time.monotonic() - started
         where = session.sparkContext.master
         yield Check(name, f"{session.version} on {where}, started in {seconds:.1f} s")
+        yield _reader(session)
         name = "workers"
         yield _workers(session)
     except (OrbitError, Py4JError, PySparkException) as error:
@@ -154,6 +155,14 @@ def _tried(master: str | None, conf: Mapping[str, str] | None) -> Iterator[Check
     finally:
         if session is not None:
             session.stop()
+
+
+def _reader(session: "SparkSession") -> Check:
+    from orbitmq.spark.columns.install import install
+
+    reason = install(session)
+    found = f"by rows: {reason}" if reason else "by columns"
+    return Check("reader", found)
 
 
 def _workers(session: "SparkSession") -> Check:

@@ -80,7 +80,7 @@ def _digest(files: Mapping[str, Path]) -> str:
     """Return a name for this version of the sources."""
     digest = hashlib.sha256()
     for name, path in files.items():
-        if path.suffix == ".py":
+        if path.suffix in (".py", ".java"):
             digest.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
@@ -96,7 +96,7 @@ def _package_files(root: Path) -> Iterator[Path]:
     """Yield the sources, and what numba compiled of them."""
     for path in sorted(root.rglob("*")):
         of_numba = path.suffix in (".nbi", ".nbc")
-        if path.suffix in (".py", ".typed") or (of_numba and _is_current(path)):
+        if path.suffix in (".py", ".typed", ".java") or (of_numba and _is_current(path)):
             yield path
 
 

@@ -1,8 +1,8 @@
-"""The process that Python workers are forked from, started before Spark asks for it.
+"""The processes that Python workers are forked from, started before Spark asks for them.
 
-It loads the kernels while the JVM starts. When Spark then starts `daemon`, that small process hands over
-what Spark gave it (streams, environment, module path) and only waits. If nobody takes it, it does the work
-itself, as without this module.
+The one for tasks loads the kernels while the JVM starts. When Spark then starts `daemon`, that small
+process hands over what Spark gave it (streams, environment, module path) and only waits. If nobody takes
+it, it does the work itself, as without this module.
 """
 
 import atexit
@@ -21,9 +21,12 @@ from orbitmq.spark.start.workers import load_kernels, serve_tasks
 
 VARIABLE: Final = "ORBITMQ_PRESTARTED_DAEMON"
 """Names the socket to `daemon`, by way of the JVM's environment."""
+POOL_VARIABLE: Final = "ORBITMQ_COLUMN_POOL"
+"""Names the socket of the pool to the JVM's reader."""
 HASH_SEED: Final = "PYTHONHASHSEED"
 _TAKEN: Final = b"1"
 _STREAMS: Final = (0, 1, 2)
+_SOCKET_PATH_MAX: Final = 100  # Linux takes 107, other systems fewer
 
 _started: list[subprocess.Popen[bytes]] = []
 """Kept as long as the driver lives: the process ends with its input, unless it was handed another."""
@@ -42,6 +45,22 @@ def prestart_daemon() -> dict[str, str]:
         subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
     )
     return {VARIABLE: path}
+
+
+def prestart_pool() -> dict[str, str]:
+    """Start the pool behind the reader of columns; return what the JVM must have in its environment.
+
+    A JVM that does not find it starts one itself. It ends with the driver, and takes its directory along.
+    """
+    directory = tempfile.mkdtemp(prefix="orbitmq-pool-")  # nobody else may look into it
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # if the pool was killed
+    path = f"{directory}/s"
+    if len(os.fsencode(path)) > _SOCKET_PATH_MAX:
+        return {}  # a JVM has its own directory for such files
+    command = [sys.executable, "-m", "orbitmq.spark.columns.pool", path]
+    quiet = subprocess.DEVNULL
+    _started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, process_group=0))
+    return {POOL_VARIABLE: path}
 
 
 def handed_over() -> bool:

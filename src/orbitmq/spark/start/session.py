@@ -6,21 +6,20 @@ source "orbitmq", and for a master on this machine the loopback address. Setting
 
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from orbitmq.errors import SparkSetupError
+from orbitmq.spark.columns import install
 from orbitmq.spark.start import daemon
-from orbitmq.spark.start.cache_files import cached_file, cached_script
+from orbitmq.spark.start.cache_files import cached_file
 from orbitmq.spark.start.class_archive import with_archive
 from orbitmq.spark.start.java import Java, find_java
 from orbitmq.spark.start.package import (
@@ -31,7 +30,8 @@ from orbitmq.spark.start.package import (
     is_local,
     send_package,
 )
-from orbitmq.spark.start.prestart import prestart_daemon
+from orbitmq.spark.start.prestart import prestart_daemon, prestart_pool
+from orbitmq.spark.start.worker_python import worker_python
 
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -72,14 +72,36 @@ def make_session(
 
     `quiet` is for commands, which say errors themselves: nothing of Spark's own log.
     """
-    settings = _settings(master, conf)
-    _start(app, settings, quiet=quiet)
+    settings = _with_reader(_settings(master, conf))
+    variables = prestart_pool() if starts_pool(settings) else {}
+    _start(app, settings, quiet=quiet, variables=variables)
     builder = SparkSession.builder.appName(app)
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     register(session)
     return session
+
+
+def starts_pool(settings: Mapping[str, str]) -> bool:
+    """Return whether a session may start with the pool behind the reader of columns.
+
+    Only a JVM that is yet to start gets to know of it; one that was kept from a session before has its own.
+    """
+    is_first = not _is_running() and getattr(SparkContext, "_gateway", None) is None
+    has_reader = settings.get(install.SETTING) != install.ROWS and not install.unfit()
+    return is_first and has_reader and _has_our_daemon(settings)
+
+
+def _with_reader(settings: dict[str, str]) -> dict[str, str]:
+    """Return settings of a session that starts with the reader of columns, if it was compiled before."""
+    jar = None if _is_running() or install.unfit() else install.kept_jar()
+    wanted = settings.get(install.SETTING)
+    by_itself = is_local(settings.get("spark.master", "")) and wanted != install.ROWS
+    if jar is None or not (by_itself or wanted == install.COLUMNS):
+        return settings
+    jars = [given for given in settings.get(install.JARS_SETTING, "").split(",") if given]
+    return {**settings, install.JARS_SETTING: ",".join([*jars, str(jar)])}
 
 
 def make_context(
@@ -96,7 +118,13 @@ def make_context(
     return _start(app, _settings(master, conf), quiet=quiet)
 
 
-def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContext:
+def _start(
+    app: str,
+    settings: Mapping[str, str],
+    *,
+    quiet: bool,
+    variables: Mapping[str, str] | None = None,
+) -> SparkContext:
     quiet = quiet and os.environ.get("ORBITMQ_DEBUG") != "1"
     if quiet:
         logging.getLogger().addFilter(_is_news)
@@ -104,7 +132,7 @@ def _start(app: str, settings: Mapping[str, str], *, quiet: bool) -> SparkContex
     if java is not None:
         settings = with_archive(settings, java)
     spark_conf = SparkConf().setAppName(app).setAll(list(settings.items()))
-    variables = _variables(settings, java, quiet=quiet)
+    variables = _variables(settings, java, quiet=quiet) | dict(variables or {})
     if quiet and java is not None and _has_our_daemon(settings):
         variables |= prestart_daemon()
     try:
@@ -140,7 +168,7 @@ def _is_running() -> bool:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "orbitmq" known to a session, with push-down of filters.
+    """Make the format "orbitmq" known to a session, by columns where that can be, with push-down of filters.
 
     Where the package is installed, Spark finds the format by itself (`pyspark_orbitmq`), without push-down.
     """
@@ -153,6 +181,7 @@ def register(spark: SparkSession) -> None:
         # Spark looks for the name in the active session, which may be another that has it.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+    install.install(spark)
 
 
 def _usual_master() -> str:
@@ -267,35 +296,3 @@ def no_jvm_left_behind() -> Iterator[None]:
         raise
     finally:
         gateway.Popen = start
-
-
-# --- how Spark starts Python on this machine ---
-
-_SCRIPT: Final = """\
-#!/bin/sh
-# Made by orbitmq: leaves Spark's archives of installed modules out of the module path.
-set -f
-IFS=:
-kept=
-for entry in $PYTHONPATH; do
-    case "$entry" in
-        {archives}*.zip) ;;
-        *) kept="$kept${{kept:+:}}$entry" ;;
-    esac
-done
-unset IFS
-PYTHONPATH="$kept" exec {python} "$@"
-"""
-
-
-def worker_python() -> str:
-    """Return the program to start workers with: this very Python, without archives that Spark names first.
-
-    Spark has its own Python side once more, as archives, for machines that have nothing else, and puts them
-    first on the module path. They hold no compiled modules: each process that plans a query would compile
-    most of PySpark, for nearly a second. A script in between leaves them out: PySpark is installed here.
-    (Where it is installed on the machines of a cluster, `daemon.installed_first` does that for tasks.)
-    """
-    archives = str(Path(pyspark.__file__).parent / "python" / "lib") + "/"
-    script = _SCRIPT.format(archives=shlex.quote(archives), python=shlex.quote(sys.executable))
-    return str(cached_script("python", "python", script))
