@@ -25,10 +25,12 @@ OrbitError
 │   ├── NoRouteError           no name server knows the topic, or nobody serves it
 │   ├── InvalidMessageError    a message or a name that no broker would take
 │   ├── SendFailedError        every try to send a message failed; has `attempts`
+│   ├── TransactionInDoubtError  its end got no answer; its broker will ask the group's checkers
 │   ├── ClientClosedError      the producer or consumer was closed
 │   └── InProgressError        a message with the same business key is being handled
 ├── Sql92SyntaxError         a text is no SQL92 expression
 ├── Sql92EvaluationError     a property does not fit what an SQL92 expression compares it with
+├── Sql92TranslationError    an SQL92 expression cannot be a column of Spark
 └── PipelineError            something about Spark
     ├── SparkSetupError        Spark, its Java or its Python workers cannot be used as they are
     └── JobFailedError         a Spark job ended without its result; what it was to change is as before
@@ -226,6 +228,12 @@ class Sql92EvaluationError(OrbitError):
     """A property whose value does not fit what an SQL92 expression compares it with."""
 
 
+class Sql92TranslationError(OrbitError):
+    """An SQL92 expression that cannot be a column of Spark with the same answers."""
+
+    exit_code = 2
+
+
 class InvalidMessageError(ClientError):
     """A message, topic or group that no broker would take."""
 
@@ -239,6 +247,17 @@ class SendFailedError(ClientError):
         self.topic, self.attempts = topic, attempts
         tries = "; ".join(f"{broker}: {error}" for broker, error in attempts)
         super().__init__(f"topic {topic}: not sent after {len(attempts)} tries: {tries}")
+
+
+class TransactionInDoubtError(ClientError):
+    """The broker may or may not have heard how a transaction ended; `state` is how."""
+
+    def __init__(self, transaction_id: str, state: str, why: str) -> None:
+        self.transaction_id, self.state = transaction_id, state
+        super().__init__(
+            f"transaction {transaction_id}: no answer to its {state}: {why}. "
+            "Its broker asks a producer of the group later; keep one with a checker running."
+        )
 
 
 class ClientClosedError(ClientError):

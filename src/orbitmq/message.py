@@ -52,6 +52,11 @@ NO_SEND_TOPICS: Final = frozenset(
 """Topics that clients may not send to."""
 
 
+def has_separator(text: str) -> bool:
+    """Tell whether a text cannot be part of a property."""
+    return NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text
+
+
 class Property:
     """Names of properties that store or broker read or write."""
 
@@ -62,6 +67,16 @@ class Property:
     WAIT: Final = "WAIT"
     REAL_TOPIC: Final = "REAL_TOPIC"
     REAL_QUEUE_ID: Final = "REAL_QID"
+    TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+    TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+    TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+    TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+    """The time of the slot in which a message waits, or waited."""
+    TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
+    TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
+    TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
+    TIMER_CANCELS: Final = "TIMER_DEL_UNIQKEY"
+    """Which waiting message this one cancels: topic, +, unique key."""
     INNER_NUM: Final = "INNER_NUM"
     INNER_BASE: Final = "INNER_BASE"
     MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
@@ -71,6 +86,16 @@ class Property:
     CLUSTER: Final = "CLUSTER"
     POP_CK: Final = "POP_CK"
     TRANSACTION: Final = "TRAN_MSG"
+    CORRELATION_ID: Final = "CORRELATION_ID"
+    """Which request a reply belongs to."""
+    REPLY_TO: Final = "REPLY_TO_CLIENT"
+    """The client id of who asked."""
+    PUSH_TIME: Final = "PUSH_REPLY_TIME"
+    PRODUCER_GROUP: Final = "PGROUP"
+    TRANSACTION_ID: Final = "__transactionId__"
+    CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+    CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+    PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
     CRC32: Final = "__CRC32#"
     FILLER: Final = "ORBITMQ_FILLER"
     """Marks a record that stands where a damaged one was; our readers skip it."""
@@ -141,6 +166,7 @@ class AppendRequest:
     reconsume_times: int = 0
     prepared_offset: int = 0
     due: bool = False  # its delay is over: DELAY and TIMER_... only tell how it came here
+    slot_ms: int = 0  # set by the store: the slot of the timer wheel in which it waits
 
 
 class AppendStatus(IntEnum):

@@ -174,11 +174,13 @@ LOG_KEYS: Final = frozenset(
 
 OWN_KEYS: Final = LOG_KEYS | {
     "dispatch",
+    "haSlaveFallbehindMax",  # RocketMQ 4's name of haMaxGapNotInSync
     "indexFileRollInterval",
     "maxIndexFileNum",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
     "pullTransfer",
+    "syncMasterAsInV4",
     "waitForReaders",
 }
 """What RocketMQ does not know."""

@@ -9,6 +9,7 @@ import typer
 
 from orbitmq.cli.cluster_options import plural, stop_with
 from orbitmq.cli.output import Output, note, print_json, print_table, time_text
+from orbitmq.errors import ClientError, WireError
 
 if TYPE_CHECKING:
     from orbitmq.client import Admin, MessageQueue
@@ -28,6 +29,7 @@ class GroupWatcher:
         self._admin, self._group, self._interval = admin, group, interval
         self._topics: set[str] = set()
         self._silent: set[str] = set()
+        self._failing = False
         self.first = self._look()
         if self.first.broadcasting:
             stop_with(f"{group} broadcasts: every member reads all queues, none moves")
@@ -52,9 +54,24 @@ class GroupWatcher:
             if end is not None and due >= end:
                 return
             time.sleep(max(due - time.monotonic(), 0))
-            rebalance = self.watch.see(self._look())
+            sample = self._look_again()
+            rebalance = None if sample is None else self.watch.see(sample)
             if rebalance is not None:
                 yield rebalance
+
+    def _look_again(self) -> "GroupSample | None":
+        """Look once more; None: it failed, as it does while a broker starts anew. Said once."""
+        try:
+            sample = self._look()
+        except (WireError, ClientError) as error:
+            if not self._failing:
+                note(f"no look at {self._group}: {error}; trying again")
+            self._failing = True
+            return None
+        if self._failing:
+            note(f"{self._group} can be looked at again")
+        self._failing = False
+        return sample
 
 
 def print_start(watcher: GroupWatcher, group: str, output: Output) -> None:
@@ -98,7 +115,8 @@ def _headline(one: "Rebalance") -> str:
         if names
     ]
     moved = f"{plural(len(one.moves), 'queue')} moved in at most {one.duration_ms:.0f} ms"
-    return f"{time_text(one.at_ms)}  {'; '.join([*changes, moved])}"
+    going_on = [] if one.settled else ["not settled yet: it goes on"]
+    return f"{time_text(one.at_ms)}  {'; '.join([*changes, moved, *going_on])}"
 
 
 def _row(move: "QueueMove") -> list[object]:
@@ -146,6 +164,7 @@ def _value(one: "Rebalance") -> dict[str, Any]:
         "moved": [_move_value(move) for move in one.moves],
         "unread": [_queue_value(queue) for queue in one.unread],
         "removed": [_queue_value(queue) for queue in one.removed],
+        "settled": one.settled,
     }
 
 

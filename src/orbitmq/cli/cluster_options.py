@@ -1,5 +1,6 @@
 """What the commands that talk to a cluster share: its address, how to print, whether to only say it."""
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import typer
 from orbitmq.cli import bounds
 from orbitmq.cli.output import Output, note
 from orbitmq.errors import UnreachableError
+from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
 if TYPE_CHECKING:
     from orbitmq.client import Admin
@@ -28,6 +30,8 @@ OutputForm = Annotated[
     Output, typer.Option(help="table for people, json for programs (one value per line).")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+_DURATION_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": 24 * HOUR_MS}
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -75,6 +79,15 @@ def moment_ms(text: str, option: str) -> int:
     except typer.BadParameter:
         rule = "write a time as now, now-90s, now-15m, now-1h, now-7d, 2026-11-15T20:31 or epoch milliseconds"
         raise typer.BadParameter(f"{text!r}: {rule}", param_hint=option) from None
+
+
+def duration_ms(text: str, option: str) -> int:
+    """Return the milliseconds that an option means: 500ms, 90s, 15m, 2h, 1d."""
+    given = _DURATION.fullmatch(text)
+    if given is None:
+        rule = "write a time as 500ms, 90s, 15m, 2h or 1d"
+        raise typer.BadParameter(f"{text!r}: {rule}", param_hint=option)
+    return int(given[1]) * _DURATION_MS[given[2]]
 
 
 def parse_pairs(texts: list[str] | None, option: str, form: str = "KEY=VALUE") -> dict[str, str]:

@@ -16,6 +16,7 @@ from orbitmq.cli.cluster_options import (
     plural,
     stop_with,
 )
+from orbitmq.cli.group_lag import GroupLag
 from orbitmq.cli.output import Output, note, print_json, print_table, table_row
 from orbitmq.errors import ResponseError
 
@@ -40,14 +41,16 @@ def list_groups(
     with open_admin(namesrv) as admin:
         rows = []
         for info in admin.groups(system=system):
-            state, progress = admin.consumers(info.group), admin.progress(info.group)
+            state, progress = admin.consumers(info.group), admin.progress(info.group, matching=True)
+            lag = GroupLag(progress, state.subscriptions, online=state.is_online)
             rows.append(
                 {
                     "group": info.group,
                     "members": len(state.clients),
                     "model": state.message_model,
                     "topics": progress.topics,
-                    "lag": progress.lag,
+                    "lag": lag.total if output is Output.JSON else lag.total_text,
+                    **({"lag_is": lag.total_is} if output is Output.JSON else {}),
                     "in_flight": progress.in_flight,
                 }
             )
@@ -73,27 +76,32 @@ def progress(
     """Show how far a group is in each queue, its lag, and who consumes it."""
     with open_admin(namesrv) as admin:
         _require_known(admin, group)
-        found = _progress(admin, group, topic)
+        found, state = _progress(admin, group, topic), admin.consumers(group)
+    lag = GroupLag(found, state.subscriptions, online=state.is_online)
     if output is Output.JSON:
-        queues = [_queue_value(one) for one in found.queues]
-        print_json({"group": group, "lag": found.lag, "tps": found.consume_tps, "queues": queues})
+        queues = [{**_queue_value(one), "lag_is": lag.kind(one)} for one in found.queues]
+        total = {"lag": lag.total, "lag_is": lag.total_is, "tps": found.consume_tps}
+        print_json({"group": group, **total, "queues": queues})
         return
     print_table(
         ["topic", "broker", "queue", "next offset", "consumed", "lag", "last consumed", "member"],
-        [table_row(_queue_value(one)) for one in found.queues],
+        [table_row({**_queue_value(one), "lag": lag.text(one)}) for one in found.queues],
         title=group,
     )
-    typer.echo(f"lag {found.lag}, in flight {found.in_flight}, {found.consume_tps:.1f} messages/s")
+    rate = f"{found.consume_tps:.1f} messages/s"
+    typer.echo(f"lag {lag.total_text}, in flight {found.in_flight}, {rate}")
+    if lag.remark:
+        note(lag.remark)
     if not found.queues:
         note(f"{group} has not consumed anything yet")
 
 
 def _progress(admin: "Admin", group: str, topic: str | None) -> "GroupProgress":
     try:
-        return admin.progress(group, topic, members=True)
+        return admin.progress(group, topic, members=True, matching=True)
     except ResponseError as failure:
         note(f"a member does not tell which queues it has: {failure.remark}")
-        return admin.progress(group, topic)
+        return admin.progress(group, topic, matching=True)
 
 
 def _require_known(admin: "Admin", group: str) -> None:
@@ -108,7 +116,7 @@ def _queue_value(one: "QueueLag") -> dict[str, object]:
         "queue_id": one.queue.queue_id,
         "broker_offset": one.broker_offset,
         "consumer_offset": one.consumer_offset,
-        "lag": one.lag,
+        "lag": one.wanted_lag,
         "last_ms": one.last_ms,
         "member": one.client_id,
     }

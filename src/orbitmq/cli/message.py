@@ -11,12 +11,14 @@ from orbitmq.cli.cluster_options import (
     Namesrv,
     OutputForm,
     cluster,
+    duration_ms,
     moment_ms,
     open_admin,
     parse_pairs,
     plural,
     stop_with,
 )
+from orbitmq.cli.message_trace import trace
 from orbitmq.cli.output import Output, note, print_json, print_table, time_text
 
 if TYPE_CHECKING:
@@ -54,6 +56,12 @@ def send(
             min=0, help="Deliver later: 1 is 1 s, 2 5 s, 3 10 s, 4 30 s, 5 1 min ... 18 2 h."
         ),
     ] = 0,
+    delay: Annotated[
+        str | None, typer.Option(help="Deliver after this time: 500ms, 90s, 15m, 2h, 1d.")
+    ] = None,
+    deliver_at: Annotated[
+        str | None, typer.Option(help="Deliver at this time: ISO, or epoch milliseconds.")
+    ] = None,
     order_key: Annotated[
         str | None, typer.Option(help="Messages with the same one go to the same queue.")
     ] = None,
@@ -63,12 +71,21 @@ def send(
     from orbitmq.client import Message, Producer
 
     properties = parse_pairs(property_, "--property", "NAME=VALUE")
+    delay_ms = 0 if delay is None else duration_ms(delay, "--delay")
+    deliver_ms = 0 if deliver_at is None else moment_ms(deliver_at, "--deliver-at")
     bodies = [body.encode()] if body is not None else _input_lines()
     count = 0
     with cluster(), Producer(namesrv, "orbitmq-send") as producer:
         for one in bodies:
             message = Message(
-                topic, one, tag=tag, keys=key or [], properties=properties, delay_level=delay_level
+                topic,
+                one,
+                tag=tag,
+                keys=key or [],
+                properties=properties,
+                delay_level=delay_level,
+                deliver_ms=deliver_ms,
+                delay_ms=delay_ms,
             )
             result = producer.send(message, key=order_key)
             count += 1
@@ -81,13 +98,31 @@ def send(
                         "queue_id": result.queue.queue_id,
                         "queue_offset": result.queue_offset,
                         "status": result.status.value,
+                        "recall_handle": result.recall_handle,
                     }
                 )
             elif body is not None:
                 where = f"{result.queue.broker_name}, queue {result.queue.queue_id}"
                 typer.echo(f"{result.message_id}  {where}, offset {result.queue_offset}")
+                if result.recall_handle:
+                    typer.echo(f"recall handle {result.recall_handle}")
     if output is Output.TABLE and body is None:
         typer.echo(f"{plural(count, 'message')} sent to {topic}")
+
+
+@app.command()
+def recall(
+    topic: Topic,
+    handle: Annotated[
+        str, typer.Argument(metavar="HANDLE", help="What `message send` printed for it.")
+    ],
+    namesrv: Namesrv = NAMESRV,
+) -> None:
+    """Take back a message that waits for its time (the broker needs recallMessageEnable)."""
+    from orbitmq.client import Producer
+
+    with cluster(), Producer(namesrv, "orbitmq-send") as producer:
+        typer.echo(f"{producer.recall(topic, handle)} will not be delivered")
 
 
 @app.command()
@@ -186,6 +221,9 @@ def query(
     if not found:
         stop_with(f"no message with key {key} in {topic}")
     _print_many(found, output)
+
+
+app.command()(trace)
 
 
 def _seek(consumer: "PullConsumer", start: str | None) -> None:

@@ -25,6 +25,7 @@ from orbitmq.store.offline.reader import OfflineStore, Selection, first_store_ms
 from orbitmq.store.spark_dispatch.handover import dispatch_words
 from orbitmq.store.verify.check import check_store
 from orbitmq.store.verify.facts import NEVER, look_at
+from orbitmq.store.verify.timer import check_timer
 from orbitmq.store.verify.verification import check_state_files
 from orbitmq.units import MINUTE_MS
 
@@ -307,6 +308,7 @@ class DirectoryDoctor:
             self.now_ms - LIVE_GRACE_MS if self.facts.live else NEVER,
         )
         read_tail(self.store, self.facts, tail, self._findings)
+        check_timer(self.facts, self.store.log, tail.end, self._findings)
         check_state_files(self.facts.layout, self._findings)
         return tail
 

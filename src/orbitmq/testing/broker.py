@@ -8,7 +8,8 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -91,10 +92,19 @@ class Broker:
 
     def restart(self) -> None:
         """Stop cleanly and start again on the same store and the same ports; the name server stays."""
+        with self.down():
+            pass
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Stop cleanly for the time of the block; then as `restart`. What do clients do meanwhile?"""
         if self._thread is None:
             raise RuntimeError("the broker is not running")
         self._call(self._stop_broker())
-        self._call(self._start_broker())
+        try:
+            yield
+        finally:
+            self._call(self._start_broker())
 
     def wait_dispatched(self, timeout: float = 60.0) -> None:
         """Wait until everything that was sent so far is in its queue: an answer may be faster.
