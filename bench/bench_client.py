@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from bench_broker import SERVERS, Row, Side, drive, java, java_client, require_count, say
+from broker_drive import Row, drive, java_client, say
+from broker_sides import SERVERS, Side, java, require_count
 from client_consume import GOALS, SCENARIOS
 from compat.java_store import why_not
 from compat.maven import classpath

@@ -23,7 +23,7 @@ LAST_LINES = 20  # of what a program said that failed
 MEASURED = ("src", "pyproject.toml", "constraints.txt")
 # Settings of the caller that would reach into the product, or let two revisions share a cache.
 LEFT_OUT = ("ORBITMQ_", "PYTHON", "NUMBA_", "SPARK_", "PYSPARK_")
-COMPILE = "import sys; sys.path.insert(0, sys.argv[1]); from doors import compiled; compiled()"
+COMPILE = "import sys; sys.path.insert(0, sys.argv[1]); from doors import compile_kernels; compile_kernels()"
 WHERE = "import orbitmq; print(orbitmq.__file__)"
 
 

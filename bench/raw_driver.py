@@ -20,10 +20,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-BODY_BYTES = 1024
-FIRST_OPAQUE = 1_000_000_000  # ten digits, so that every frame has the same length
+from frames import BODY_BYTES, FIRST_OPAQUE, SILENCE_S, connect, frame
+
 REQUESTS_MAX = 1 << 24
-SILENCE_S = 30
 _OPAQUE = np.frombuffer(b'"opaque":', np.uint8)
 _CODE = np.frombuffer(b'"code":', np.uint8)
 
@@ -67,27 +66,11 @@ def split(buffer, end, opaques, codes, bodies):  # type: ignore[no-untyped-def]
     return count, at
 
 
-def frame(code: int, fields: dict[str, str], body: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the opaque of a request."""
-    header = {
-        "code": code,
-        "extFields": fields,
-        "flag": 0,
-        "language": "JAVA",
-        "opaque": FIRST_OPAQUE,
-        "serializeTypeCurrentRPC": "JSON",
-        "version": 479,
-    }
-    text = json.dumps(header, separators=(",", ":")).encode()
-    whole = struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
-    before, _, behind = whole.rpartition(str(FIRST_OPAQUE).encode())  # an id may look the same
-    return before, behind
-
-
-def send_frame(topic: str, queue_id: int, batch: int) -> tuple[bytes, bytes]:
-    """Return a send of one message, or of a client batch."""
+def send_frame(topic: str, queue_id: int, batch: int, more: str = "") -> tuple[bytes, bytes]:
+    """Return a send of one message, with `more` properties, or of a client batch."""
     unique = f"{queue_id:032X}"
     properties = f"KEYS\x01k{queue_id}\x02UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+    properties += more
     body = bytes(range(256)) * (BODY_BYTES // 256)
     if batch > 1:
         raw = properties.encode()
@@ -224,16 +207,6 @@ class Sender:
             "p999_ms": float(p999),
             "errors": self.errors,
         }
-
-
-def connect(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    sock = socket.create_connection((host, int(port)))
-    # The kernel's own limit of a wait: a Python timeout would cost a poll for each call.
-    wait = struct.pack("ll", SILENCE_S, 0)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
 
 
 def send(arguments: argparse.Namespace) -> dict[str, float]:

@@ -110,7 +110,7 @@ def _work_on(spark: SparkSession, log: Log, warm: Log, digest: str, runs: int) -
 
 
 def queries(log: Log, warm: Log, target: str, numbers: list[int], runs: int) -> Row:
-    """Ask our source, then Parquet with the rows that ours wrote, the same queries."""
+    """Ask our source, by columns and by rows, then Parquet with what ours wrote, the same queries."""
     spark, place = _session("*", {}), Path(target)
     keys = [key(i) for i in numbers]
     try:
@@ -118,10 +118,32 @@ def queries(log: Log, warm: Log, target: str, numbers: list[int], runs: int) -> 
         ours["lookup_seconds"], ours["found"] = spark_queries.lookups(
             lambda wanted: _find(spark, log, wanted), keys
         )
+        rows = read(spark, log, warm, place / "by-rows", QUERIES, runs, reader="rows")
+        rows["lookup_seconds"], rows["found"] = spark_queries.lookups(
+            lambda wanted: _find(spark, log, wanted, reader="rows"), keys
+        )
         parquet = _parquet(spark, place, keys, runs)
     finally:
         spark.stop()
-    return {"ours": check(ours, log, numbers), "parquet": check(parquet, log, numbers)}
+    sides = {"ours": ours, "rows": rows, "parquet": parquet}
+    return {side: check(row, log, numbers) for side, row in sides.items()}
+
+
+def first(log: Log, target: str, side: str) -> Row:
+    """Start a session and ask it for the first time; a session for Parquet starts nothing of ours."""
+    conf = {} if side == "ours" else {"spark.orbitmq.reader": "rows"}
+    begun = time.perf_counter()
+    spark = _session("*", conf)
+    try:
+        started = time.perf_counter()
+        is_parquet, files = side == "parquet", str(Path(target) / "rows")
+        table = spark.read.parquet(files) if is_parquet else ours(spark, log, "count")
+        row: Row = {"counts": spark_queries.count_by_tag(table)}
+        row["first_seconds"] = time.perf_counter() - started
+        row["start_seconds"] = started - begun
+    finally:
+        spark.stop()
+    return check(row, log, [])
 
 
 def _parquet(spark: SparkSession, target: Path, keys: list[str], runs: int) -> Row:
@@ -152,12 +174,18 @@ def check(row: Row, log: Log, numbers: list[int], *, in_order: bool = True) -> R
 
 
 def read(
-    spark: SparkSession, log: Log, warm: Log, target: Path, asked: list[str], runs: int
+    spark: SparkSession,
+    log: Log,
+    warm: Log,
+    target: Path,
+    asked: list[str],
+    runs: int,
+    **options: str,
 ) -> Row:
     """Ask our source."""
     return spark_queries.measure(
-        lambda query: ours(spark, log, query),
-        lambda query: ours(spark, warm, query),
+        lambda query: ours(spark, log, query, **options),
+        lambda query: ours(spark, warm, query, **options),
         target,
         asked,
         runs,
@@ -175,8 +203,8 @@ def ours(spark: SparkSession, log: Log, query: str, **options: str) -> DataFrame
     return rows.select(*names, *(["body"] if "body" in rows.columns else []))
 
 
-def _find(spark: SparkSession, log: Log, wanted: str) -> Row:
-    rows = ours(spark, log, "lookup", keys=wanted).collect()
+def _find(spark: SparkSession, log: Log, wanted: str, **options: str) -> Row:
+    rows = ours(spark, log, "lookup", keys=wanted, **options).collect()
     require(len(rows) == 1, f"{len(rows)} rows with key {wanted}")
     return spark_queries.place(rows[0])
 
@@ -191,4 +219,5 @@ PARTS: dict[str, Callable[..., Row]] = {
     "alone": rebuild_alone,
     "series": series,
     "queries": queries,
+    "first": first,
 }

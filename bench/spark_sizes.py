@@ -21,6 +21,7 @@ class Size:
     large_body_bytes: int = LARGE_BODY_BYTES
     runs: int = 3  # the median counts
     lookups: int = 6  # the first warms up
+    shares_jvm: bool = False  # one for all parts: a JVM takes seconds to start and is warm then
 
     def count(self, log_bytes: float, body_bytes: int = 1 * KiB) -> int:
         """Return how many messages make a log of about this size."""
@@ -28,14 +29,15 @@ class Size:
 
 
 SMOKE = Size(
-    log_bytes=4_000_000,
-    warm_bytes=500_000,
+    log_bytes=1_000_000,
+    warm_bytes=100_000,
     shares=(2, 1),
-    files=(("segment_bytes", 1 * MiB), ("index_slots", 5_000), ("index_items", 4_000)),
-    small_files=(("segment_bytes", 1 * MiB),),
+    files=(("segment_bytes", 512 * KiB), ("index_slots", 1_250), ("index_items", 1_000)),
+    small_files=(("segment_bytes", 512 * KiB),),
     large_body_bytes=256 * KiB,
     runs=1,
     lookups=2,
+    shares_jvm=True,
 )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 SAMPLE_SECONDS = 0.02
+POOL = b"orbitmq.spark.columns.pool"
 
 
 class WorkerMemory:
@@ -36,13 +37,22 @@ class WorkerMemory:
 
 
 def python_workers(ancestor: int) -> list[int]:
-    """Return the Python processes that a JVM below this process started, directly or not."""
+    """Return the Python processes that a JVM below this process started, directly or not, and its pool's."""
     names, parents = _processes()
     return [
         pid
         for pid, name in names.items()
-        if name.startswith("python") and has_java_above(pid, ancestor, names, parents)
+        if name.startswith("python")
+        and (has_java_above(pid, ancestor, names, parents) or _is_of_pool(pid))
     ]
+
+
+def _is_of_pool(pid: int) -> bool:
+    """Tell whether a process belongs to a pool that a driver started before its JVM was there."""
+    try:
+        return POOL in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False  # it ended while we looked
 
 
 def _processes() -> tuple[dict[int, str], dict[int, int]]:
