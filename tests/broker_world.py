@@ -7,7 +7,7 @@ with BrokerWorld(tmp_path) as world:
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,16 +17,21 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.delivery.long_poll import LongPoll
 from orbitmq.broker.delivery.schedule import Schedule
+from orbitmq.broker.pop.pop import Pop
 from orbitmq.broker.processors.processor import Processor
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.router import BrokerHandler, Router
+from orbitmq.broker.routes import Routes
 from orbitmq.broker.statistics import BrokerStatistics
 from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
 from orbitmq.broker.tables.consumers import ConsumerTable
 from orbitmq.broker.tables.groups import GroupTable
 from orbitmq.broker.tables.producers import ProducerTable
 from orbitmq.broker.tables.queue_locks import QueueLocks
+from orbitmq.broker.tables.request_modes import RequestModeTable
 from orbitmq.broker.tables.topics import TopicTable
+from orbitmq.broker.transactions.transactions import Transactions
+from orbitmq.files.disk import Disk
 from orbitmq.message import AppendRequest, AppendResult, Host
 from orbitmq.store.config import StoreConfig
 from orbitmq.testing.fake_clock import FakeClock
@@ -78,6 +83,11 @@ class FakeConnection:
         self.requests.append((command, future))
         return future
 
+    def ask(self, command: Command, timeout_ms: float, on_answer: Callable[[Any], None]) -> None:
+        self.request(command, timeout_ms).add_done_callback(
+            lambda done: on_answer(done.exception() or done.result())
+        )
+
     def close(self, reason: str = "") -> None:
         self.closed, self.close_reason = True, reason
 
@@ -95,9 +105,12 @@ class BrokerWorld:
         root: Path,
         *,
         clock: FakeClock | None = None,
+        disk: Disk | None = None,
         store: dict[str, Any] | None = None,
+        offsets: dict[str, Any] | None = None,
         **config: Any,
     ) -> None:
+        """`offsets` is what consumerOffset.json holds."""
         self.clock = clock or FakeClock()
         self.loop = asyncio.new_event_loop()
         self.router = Router()
@@ -112,8 +125,11 @@ class BrokerWorld:
         given = {"name": "broker-a", "host": "127.0.0.1", "port": 10911} | config
         self.config = BrokerConfig(store=store_config, **given)
         topics = TopicTable(self.config, self.clock)
-        self.store = open_store_of(self.config, topics, self.clock, background=False)
+        self.store = open_store_of(self.config, topics, self.clock, disk=disk, background=False)
         self.context = self._context(topics)
+        if offsets is not None:
+            self.context.offsets.load(offsets, root)
+        self.context.transactions.recover()
         self.handler = BrokerHandler(self.router, None, self.context.on_close)
         self._port = 50_000
 
@@ -133,11 +149,15 @@ class BrokerWorld:
             consumers=ConsumerTable(),
             locks=QueueLocks(self.clock, self.config.lock_expiry_ms),
             registration=Registration(self.config, topics, ADDRESS),
+            request_modes=RequestModeTable(),
         )
         context.on_close += [context.producers.on_close, context.consumers.on_close]
         context.statistics = BrokerStatistics(self.clock, self.config.cluster, topics.is_system)
         context.long_poll = LongPoll(context)
         context.schedule = Schedule(context)
+        context.pop = Pop(context)
+        context.routes = Routes(context)
+        context.transactions = Transactions(context)
         return context
 
     def __enter__(self) -> Self:

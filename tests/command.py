@@ -10,6 +10,7 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 from orbitmq.cli import app
+from orbitmq.errors import OrbitError
 
 ORBITMQ = Path(sys.executable).with_name("orbitmq")
 
@@ -29,6 +30,21 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 def invoke(*arguments: object) -> Result:
     """Run the command in this process: faster, and errors of ours come as exceptions."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def call(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, with the result that `run` gives, where a process is not the point.
+
+    That `main` makes one line and an exit code of an error is shown with `run`.
+    """
+    words = [str(argument) for argument in arguments]
+    result = CliRunner(env={"COLUMNS": "200", **environment}).invoke(app, words)
+    code, said, error = result.exit_code, result.stderr, result.exception
+    if isinstance(error, OrbitError):
+        code, said = error.exit_code, f"{said}orbitmq: {error}\n"
+    elif error is not None and not isinstance(error, SystemExit):
+        raise error
+    return subprocess.CompletedProcess(words, code, result.stdout, said)
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:

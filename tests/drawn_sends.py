@@ -16,6 +16,8 @@ from orbitmq.wire.headers.send import LETTERS
 NAMES = {letter: name for name, letter in LETTERS.items()}
 NEW = "New"
 KEY = "UNIQ_KEY\x01K1\x02"
+NOW_MS = 1_700_000_000_000  # of the clock that brokers in tests have
+SOON_MS = NOW_MS + 12_345
 
 frame = encode_command
 
@@ -31,6 +33,27 @@ ACTED_ON = ["WAIT", "UNIQ_KEY", "DELAY", "TIMER_DELIVER_MS", "INNER_NUM", "POP_C
 SET = ["MSG_REGION", "TRACE_ON", "CLUSTER"]
 PLAIN_PIECES = ["", "KEYS\x01a b\x02", "TAGS\x01T\x02", "A_B\x01C_D\x02", "WAIT\x01true\x02"]
 PLAIN_PIECES += ["XWAIT\x01no\x02", "DELAYED\x011\x02", "N\x01" + "x" * 600 + "\x02"]
+TIMES = [
+    "TIMER_DELAY_MS\x015000\x02",
+    "TIMER_DELAY_SEC\x017\x02",
+    f"TIMER_DELIVER_MS\x01{SOON_MS}\x02",
+]
+STRANGE_TIMES = ["TIMER_DELAY_MS\x01000005000\x02", "TIMER_DELAY_SEC\x01999999999999999\x02"]
+STRANGE_TIMES += ["TIMER_DELAY_MS\x01-5\x02", "TIMER_DELAY_MS\x01+5\x02", "TIMER_DELAY_MS\x010\x02"]
+STRANGE_TIMES += [
+    "TIMER_DELAY_SEC\x017x\x02",
+    "TIMER_DELAY_MS\x01\x02",
+    f"TIMER_DELIVER_MS\x01{NOW_MS}\x02",
+]
+STRANGE_TIMES += ["TIMER_DELAY_MS\x012\x02REAL_TOPIC\x01X\x02", f"TIMER_DELAY_MS\x01{10**15}\x02"]
+STRANGE_TIMES += ["TIMER_DELAY_SEC\x013\x02REAL_QID\x013\x02", "TIMER_OUT_MS\x013\x02" + TIMES[0]]
+STRANGE_TIMES += [
+    TIMES[0] * 2,
+    TIMES[0] + TIMES[1],
+    TIMES[0] + "TIMER_DEL_UNIQKEY\x01Orders+K2\x02",
+]
+STRANGE_TIMES += [TIMES[1] + "DELAY\x013\x02", TIMES[1] + "INNER_NUM\x013\x02", "TIMER_X\x013\x02"]
+STRANGE_TIMES += [TIMES[1] + "N\x01%s\x02" % ("x" * (32_767 - size)) for size in range(90, 300, 7)]
 ODD_PIECES = ["\x02", "\x01\x02", "A\x02", "A\x01", "X", "\x00", "\ud800\x01?\x02", "A\x01\x01\x02"]
 NAMES_DRAWN = ["KEYS", "TAGS", "A", "Ü", "", "XDELAY", "WAITS", *SET, *ACTED_ON]
 VALUES = ["1", "true", "a b", "ABC123", "", "Käse", '"', "a\x01b", "false"]
@@ -76,7 +99,10 @@ def send_of(drawn: bytes) -> bytes:
         choices.of(["Orders"] * 8 + ["Paid"] * 7 + [NEW]),
         drawn_batch(choices) if is_batch else choices.of(BODIES[:1] * 6 + BODIES),
         queue_id=choices.of([0, 1, 2, 3] * 5 + [4]),
-        properties=KEY + choices.of(PLAIN_PIECES[:3]) + choices.of(PLAIN_PIECES[3:]),
+        properties=KEY
+        + choices.of(PLAIN_PIECES[:3])
+        + choices.of(["", "", "", "", *TIMES])
+        + choices.of(PLAIN_PIECES[3:]),
         code=choices.of([310, 310, 320]),
         flag=choices.of([0, 0, 0, 2]),
         m="true" if is_batch else "false",
@@ -86,9 +112,13 @@ def send_of(drawn: bytes) -> bytes:
     )
     command.opaque = choices.of([7, 8, 9, 0, 1 << 20, 1 << 30, 2**31 - 1, -5])
     fields = command.fields or {}
-    odd = choices.of([""] * 12 + ["properties"] * 3 + ["field"] * 2 + ["form", "flags"])
+    odd = choices.of(
+        [""] * 12 + ["properties"] * 3 + ["time"] * 2 + ["field"] * 2 + ["form", "flags"]
+    )
     if odd == "properties":
         fields["i"] = odd_properties(choices)
+    elif odd == "time":
+        fields["i"] = KEY + choices.of(STRANGE_TIMES) + choices.of(PLAIN_PIECES)
     elif odd == "field":
         change_field(fields, choices)
     elif odd == "flags":

@@ -6,6 +6,7 @@ A marker with a name that is not in docs/FEATURES.md, or one that leaves open wh
 meant, fails its test.
 """
 
+import fcntl
 import json
 import re
 from functools import cache
@@ -87,8 +88,10 @@ class Results:
 
     def pytest_sessionfinish(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        before = json.loads(self.path.read_text())["tests"] if self.path.exists() else {}
-        self.path.write_text(json.dumps({"tests": before | self.tests}, indent=1))
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another run may end now too
+            before = json.loads(self.path.read_text())["tests"] if self.path.exists() else {}
+            self.path.write_text(json.dumps({"tests": before | self.tests}, indent=1))
 
 
 def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -4,7 +4,7 @@ import base64
 import gzip
 import json
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 from orbitmq.errors import RemoteProtocolError
@@ -43,8 +43,9 @@ class Frame:
         default_factory=list
     )  # what the program said it did, since the last frame
 
-    @cached_property
+    @property
     def command(self) -> Command:
+        """A command of its own for each who asks: tests change it, and frames are kept for all of them."""
         return decode_command(self.raw)
 
     def __repr__(self) -> str:

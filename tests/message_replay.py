@@ -49,7 +49,7 @@ class MessageWorld(BrokerWorld):
         self.settle()
         self.context.schedule.tick()
         self.settle()
-        self.context.long_poll.expire()
+        self.context.long_poll.deadlines.expire()
         self.turn()
 
 

@@ -130,7 +130,7 @@ class Watch:
     def next(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, "the command ended"
+        assert line, f"the command ended: {self._process.communicate()[1]}"
         return json.loads(line)
 
     def next_move(self) -> dict[str, Any]:
@@ -141,6 +141,16 @@ class Watch:
             one = later | {name: one[name] + later[name] for name in ("joined", "left")}
         return one
 
+    def next_note(self, start: str) -> str:
+        """Return the next line said beside the output that begins like this."""
+        assert self._process.stderr is not None
+        lines = []
+        for line in self._process.stderr:
+            lines.append(line)
+            if line.startswith(f"orbitmq: {start}"):
+                return line
+        raise AssertionError(f"the command ended: {lines}")
+
     def interrupt(self) -> tuple[int, str]:
         """Press Ctrl-C; return the exit code and what was said beside."""
         self._process.send_signal(signal.SIGINT)
@@ -150,7 +160,7 @@ class Watch:
 
 @contextmanager
 def watching(namesrv: str, group: str) -> Iterator[Watch]:
-    words = ["group", "watch", group, "--interval", "0.05", "--for", "60", "--output", "json"]
+    words = ["group", "watch", group, "--interval", "0.05", "--for", "150", "--output", "json"]
     process = subprocess.Popen(
         [str(ORBITMQ), *words, "--namesrv", namesrv],
         stdout=subprocess.PIPE,

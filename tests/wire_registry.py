@@ -7,6 +7,12 @@ code, stand in COMMON_FIELDS.
 from collections.abc import Mapping
 from typing import Final
 
+from orbitmq.wire.bodies.assignment import (
+    AssignmentQuestion,
+    Assignments,
+    RequestMode,
+    RequestModes,
+)
 from orbitmq.wire.bodies.body import Body
 from orbitmq.wire.bodies.connections import (
     ConsumerConnections,
@@ -45,12 +51,15 @@ from orbitmq.wire.headers import (
     clients,
     kv,
     offsets,
+    pop,
     pull,
     query,
     registration,
+    reply,
     route,
     send,
     send_back,
+    transaction,
 )
 from orbitmq.wire.headers.header import Header
 
@@ -73,17 +82,28 @@ REQUEST_HEADERS: Final[Mapping[int, type[Header]]] = {
     Code.SEND_MESSAGE: send.SendHeader,
     Code.SEND_MESSAGE_V2: send.SendHeader,
     Code.SEND_BATCH_MESSAGE: send.SendHeader,
+    Code.SEND_REPLY_MESSAGE_V2: send.SendHeader,
+    Code.PUSH_REPLY_MESSAGE_TO_CLIENT: reply.ReplyHeader,
     Code.PULL_MESSAGE: pull.PullHeader,
     Code.LITE_PULL_MESSAGE: pull.PullHeader,
     Code.QUERY_MESSAGE: query.QueryHeader,
     Code.VIEW_MESSAGE_BY_ID: query.ViewHeader,
     Code.CONSUMER_SEND_MSG_BACK: send_back.SendBackHeader,
+    Code.POP_MESSAGE: pop.PopHeader,
+    Code.ACK_MESSAGE: pop.AckHeader,
+    Code.PEEK_MESSAGE: pop.PeekHeader,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: pop.ChangeInvisibleHeader,
+    Code.NOTIFICATION: pop.NotificationHeader,
+    Code.POLLING_INFO: pop.PollingInfoHeader,
     Code.QUERY_CONSUMER_OFFSET: offsets.QueryConsumerOffset,
     Code.UPDATE_CONSUMER_OFFSET: offsets.UpdateConsumerOffset,
     Code.SEARCH_OFFSET_BY_TIMESTAMP: offsets.SearchOffset,
     Code.GET_MAX_OFFSET: offsets.QueueHeader,
     Code.GET_MIN_OFFSET: offsets.QueueHeader,
     Code.GET_EARLIEST_MSG_STORETIME: offsets.QueueHeader,
+    Code.END_TRANSACTION: transaction.EndTransaction,
+    Code.CHECK_TRANSACTION_STATE: transaction.CheckTransaction,
+    Code.RESUME_CHECK_HALF_MESSAGE: transaction.ResumeCheck,
     Code.UNREGISTER_CLIENT: clients.UnregisterClient,
     Code.GET_CONSUMER_LIST_BY_GROUP: clients.ConsumerGroupHeader,
     Code.NOTIFY_CONSUMER_IDS_CHANGED: clients.ConsumerGroupHeader,
@@ -133,9 +153,15 @@ ANSWER_HEADERS: Final[Mapping[int, type[Header]]] = {
     Code.SEND_MESSAGE: send.SendAnswer,
     Code.SEND_MESSAGE_V2: send.SendAnswer,
     Code.SEND_BATCH_MESSAGE: send.SendAnswer,
+    Code.SEND_REPLY_MESSAGE_V2: send.SendAnswer,
     Code.PULL_MESSAGE: pull.PullAnswer,
     Code.LITE_PULL_MESSAGE: pull.PullAnswer,
     Code.QUERY_MESSAGE: query.QueryAnswer,
+    Code.POP_MESSAGE: pop.PopAnswer,
+    Code.PEEK_MESSAGE: pop.PopAnswer,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: pop.ChangeInvisibleAnswer,
+    Code.NOTIFICATION: pop.NotificationAnswer,
+    Code.POLLING_INFO: pop.PollingInfoAnswer,
     Code.QUERY_CONSUMER_OFFSET: offsets.OffsetAnswer,
     Code.SEARCH_OFFSET_BY_TIMESTAMP: offsets.OffsetAnswer,
     Code.GET_MAX_OFFSET: offsets.OffsetAnswer,
@@ -162,6 +188,8 @@ REQUEST_BODIES: Final[Mapping[int, type[Body]]] = {
     Code.REGISTER_TOPIC_IN_NAMESRV: TopicRoute,
     Code.QUERY_DATA_VERSION: DataVersion,
     Code.RESET_CONSUMER_CLIENT_OFFSET: ResetOffsets,
+    Code.QUERY_ASSIGNMENT: AssignmentQuestion,
+    Code.SET_MESSAGE_REQUEST_MODE: RequestMode,
 }
 
 ANSWER_BODIES: Final[Mapping[int, type[Body]]] = {
@@ -205,4 +233,6 @@ ANSWER_BODIES: Final[Mapping[int, type[Body]]] = {
     Code.GET_TOPIC_CONFIG: TopicConfig,
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: GroupConfig,
     Code.GET_BROKER_MEMBER_GROUP: BrokerMembersAnswer,
+    Code.QUERY_ASSIGNMENT: Assignments,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: RequestModes,
 }

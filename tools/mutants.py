@@ -42,7 +42,11 @@ LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", "build", "target", "node_modules", ".hypothesis", ".*_cache"
 )
 # Machine code of a kernel is kept with its callers inside: after a fault in one, all are compiled anew.
-COMPILED = ("src/orbitmq/format/compiled/", "src/orbitmq/wire/fast/compiled/")
+COMPILED = (
+    "src/orbitmq/format/compiled/",
+    "src/orbitmq/wire/fast/compiled/",
+    "src/orbitmq/sql92/fast/compiled/",
+)
 SECONDS_PER_MUTANT = 300
 SECONDS_PER_TEST = 120
 PYTEST = (

@@ -29,3 +29,25 @@ def test_light_modules_leave_the_heavy_ones_alone(module):
     )
 
     assert result.stdout.strip() == "[]"
+
+
+def test_a_broker_imports_what_few_of_them_need_when_it_is_needed():
+    rare = (
+        "numba",
+        "lark",
+        "rich",
+        "structlog",
+        "orbitmq.log_read.splits",
+        "orbitmq.store.memory.memory_store",
+        "orbitmq.store.spark_dispatch.opening",
+    )
+    code = (
+        "import orbitmq.broker.broker, orbitmq.logs.server_log, sys; "
+        f"print([n for n in {rare} if n in sys.modules])"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert result.stdout.strip() == "[]"

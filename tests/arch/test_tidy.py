@@ -27,7 +27,7 @@ OF_ONE_MACHINE = [
     "repo." + "maven",
 ]
 LEFTOVERS = re.compile(r"\b(FIX" + "ME|XX" + r"X\b(?!X))")
-USED_FROM_OUTSIDE = ("orbitmq.testing", "orbitmq.cli")
+USED_FROM_OUTSIDE = ("orbitmq.testing", "orbitmq.cli", "orbitmq.spark.columns.pool")
 
 
 def tree_files() -> list[Path]:
@@ -94,6 +94,21 @@ def test_no_leftover_marks_in_the_tree():
     ]
 
     assert found == []
+
+
+def test_tests_of_spark_and_java_are_where_the_recipe_looks_for_them():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    folders = re.search(r"^HEAVY := (.*)$", makefile, re.MULTILINE)[1].split()
+    marked = re.compile(r"\bmark\.(spark|compat)\b")
+
+    elsewhere = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if marked.search(text_of(path))
+        and not any(path.is_relative_to(ROOT / folder) for folder in folders)
+    ]
+
+    assert elsewhere == []
 
 
 def test_pinned_versions_name_no_host():

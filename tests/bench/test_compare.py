@@ -40,10 +40,10 @@ def git(repository: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give this tree as a repository with one commit: the real one may be shallow, or have changes."""
-    path = tmp_path / "repository"
+    path = tmp_path_factory.mktemp("compare") / "repository"
     for name in COPIED:  # with numba's cache, so that nothing is compiled again
         shutil.copytree(ROOT / name, path / name, ignore=NOT_COPIED)
     for name in ("pyproject.toml", "constraints.txt", ".gitignore", "README.md", "LICENSE"):

@@ -13,7 +13,7 @@ from admin_world import AdminWorld
 from golden_frames import good_frames
 from live_broker import LiveClient, live_broker, run_live
 from orbitmq.broker import live_settings
-from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.config import BrokerConfig, Transfer
 from orbitmq.broker.live_settings import BROKER_KEYS, FIXED_KEYS, LIVE_KEYS
 from orbitmq.errors import StoreError
 from orbitmq.setting_keys import LOG_KEYS
@@ -51,7 +51,6 @@ OWN_FIXED = {
     "maxIndexFileNum",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
-    "pullTransfer",
     "waitForReaders",
 }
 
@@ -70,8 +69,12 @@ def test_every_key_of_rocketmq_is_live_or_fixed_or_without_effect(world: AdminWo
     theirs = rocketmq_settings().keys()
 
     assert theirs <= BROKER_KEYS
-    assert LIVE_KEYS - theirs == LOG_KEYS
-    assert FIXED_KEYS - theirs == {*OWN_FIXED, "readOnlyCommitLogStorePaths"}
+    assert LIVE_KEYS - theirs == {*LOG_KEYS, "pullTransfer", "syncMasterAsInV4"}
+    assert FIXED_KEYS - theirs == {
+        *OWN_FIXED,
+        "haMasterAddress",  # told only when it is set
+        "readOnlyCommitLogStorePaths",
+    }
     assert not LIVE_KEYS & FIXED_KEYS
     assert settings(world).keys() | {"slaveReadEnable"} >= LIVE_KEYS | FIXED_KEYS
 
@@ -85,16 +88,16 @@ def test_every_reason_is_about_a_key_that_is_fixed(key: str) -> None:
 
 
 def test_key_that_means_nothing_here_is_kept_and_said_to_have_no_effect(world: AdminWorld) -> None:
-    body = b"estimateAccumulation=false\ntransactionCheckInterval=4000\nlongPollingEnable=false\n"
+    body = b"accountStatsEnable=false\naclCacheMaxNum=4000\nlongPollingEnable=false\n"
 
     answer = world.request(UPDATE, body)
 
-    told = "estimateAccumulation, transactionCheckInterval: kept, without effect here"
+    told = "accountStatsEnable, aclCacheMaxNum: kept, without effect here"
     assert (answer.code, answer.remark) == (0, told)
-    assert settings(world)["transactionCheckInterval"] == "4000"
+    assert settings(world)["aclCacheMaxNum"] == "4000"
     assert kept(world) == {
-        "estimateAccumulation": "false",
-        "transactionCheckInterval": "4000",
+        "accountStatsEnable": "false",
+        "aclCacheMaxNum": "4000",
         "longPollingEnable": "false",
     }
 
@@ -229,6 +232,29 @@ def test_sends_follow_a_new_size_limit_in_both_ways(tmp_path: Path) -> None:
             assert (await client.send("T", b"x" * 100)).code == 0
 
     run_live(main)
+
+
+def test_pulls_and_registration_follow(world: AdminWorld) -> None:
+    assert world.config.transfer is Transfer.COPY
+
+    body = b"pullTransfer=slices\nenableSplitRegistration=true\nsplitRegistrationSize=9\n"
+    answer = world.request(UPDATE, body + b"enableSingleTopicRegister=true\n")
+
+    assert (answer.code, answer.remark) == (0, None)
+    assert world.config.transfer is Transfer.SLICES
+    assert (world.config.split_register, world.config.split_register_size) == (True, 9)
+    assert world.config.single_topic_register
+    assert world.request(UPDATE, b"pullTransfer=pigeon\n").code == ResponseCode.INVALID_PARAMETER
+
+
+def test_lag_follows(world: AdminWorld) -> None:
+    body = b"estimateAccumulation=false\nmaxConsumeQueueScan=7\nsampleCountThreshold=8\n"
+
+    answer = world.request(UPDATE, body)
+
+    assert (answer.code, answer.remark) == (0, None)
+    assert not world.config.estimate_lag
+    assert (world.config.lag_scan_max, world.config.lag_matches_max) == (7, 8)
 
 
 # Keeping

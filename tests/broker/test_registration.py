@@ -24,6 +24,7 @@ from orbitmq.testing.fake_clock import FakeClock
 from orbitmq.wire.bodies import dialect
 from orbitmq.wire.bodies.compressed_registration import decode_compressed
 from orbitmq.wire.bodies.lists import KvTable
+from orbitmq.wire.bodies.route import QueueData, TopicRoute
 from orbitmq.wire.bodies.topic_config import Registration as RegistrationBody
 from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.command import Command
@@ -135,6 +136,74 @@ def test_a_change_is_told_at_once_with_the_new_version_and_nothing_else() -> Non
             assert body.data_version == world.topics.version
 
     run_async(main)
+
+
+def test_a_changed_topic_is_told_alone_if_the_setting_says_so() -> None:
+    async def main() -> None:
+        async with World(single_topic_register=True, permission=4) as world:
+            await world.namesrv.next()
+            world.topics.put(
+                TopicConfig(topic_name="A", read_queue_nums=3, write_queue_nums=2, topic_sys_flag=1)
+            )
+            world.topics.put(TopicConfig(topic_name="B"))
+
+            told = [await world.namesrv.next() for _ in range(2)]
+
+            assert [one.code for one in told] == [217, 217]
+            first = min(told, key=lambda one: one.fields["topic"])  # type: ignore[index]
+            assert first.fields == {"topic": "A"}
+            assert TopicRoute.decode(first.body).queue_datas == [
+                QueueData(
+                    broker_name="broker-a",
+                    read_queue_nums=3,
+                    write_queue_nums=2,
+                    perm=4,
+                    topic_sys_flag=1,
+                )
+            ]
+
+    run_async(main)
+
+
+def test_everything_is_told_in_parts_each_of_a_newer_version() -> None:
+    async def main() -> None:
+        async with World(split_register=True, split_register_size=4) as world:
+            known = set(world.topics.all())
+            parts = [await world.namesrv.next() for _ in range(len(known) // 4 + 1)]
+
+            tables = [world.namesrv.topics(part) for part in parts]
+            assert [len(table) for table in tables[:-1]] == [4] * (len(known) // 4)
+            assert set().union(*tables) == known
+            counters = [
+                RegistrationBody.decode(
+                    part.body
+                ).topic_config_serialize_wrapper.data_version.counter
+                for part in parts
+            ]
+            assert counters == sorted(set(counters))
+
+    run_async(main)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_name_server_takes_parts_of_any_size(tmp_path: Path, size: int) -> None:
+    given = {"split_register": True, "split_register_size": size, "single_topic_register": True}
+
+    async def main() -> None:
+        namesrv = NameServer(NamesrvConfig(host="127.0.0.1", port=0))
+        await namesrv.start()
+        try:
+            async with live_broker(tmp_path, namesrv=(namesrv.address,), **given) as broker:
+                client, topics = LiveClient(namesrv.address), broker.context.topics
+                await until(lambda: broker.context.registration.registered)
+                answer = await client.ask(206)
+                assert set(dialect.loads(answer.body)["topicList"]) >= set(topics.all())
+                topics.put(TopicConfig(topic_name="Alone"))
+                await until_route(client, "Alone")
+        finally:
+            await namesrv.stop()
+
+    run_live(main)
 
 
 def test_a_refused_change_is_followed_by_everything(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from broker_world import FakeConnection
 from orbitmq.broker.refusal import Refusal
-from orbitmq.broker.router import BrokerHandler, Router
+from orbitmq.broker.router import BrokerHandler, Router, unsupported_remark
 from orbitmq.errors import FieldError
+from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import ONEWAY_FLAG, Command
 
 
@@ -45,10 +46,17 @@ def test_an_unknown_code_is_answered_with_3() -> None:
 
 
 def test_what_comes_later_is_named() -> None:
-    (answer,) = ask(Router(), Command(37))
+    (answer,) = ask(Router(), Command(1007))
 
     assert answer.code == 3
-    assert "OrbitMQ does not do transactions yet" in (answer.remark or "")
+    assert "OrbitMQ does not do replication yet" in (answer.remark or "")
+
+
+def test_static_topics_stay_out_and_the_answer_says_what_to_do() -> None:
+    remark = unsupported_remark(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)
+
+    assert remark.startswith(" request type 513 not supported")
+    assert "leaves static topics (logic queues) out: create an ordinary topic" in remark
 
 
 @pytest.mark.parametrize(

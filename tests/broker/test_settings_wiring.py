@@ -14,7 +14,7 @@ import pytest
 
 from async_run import until
 from golden_frames import good_frames
-from live_broker import LOOPBACK, LiveClient, run_live
+from live_broker import LOOPBACK, LiveClient, letters, run_live, send_header
 from orbitmq.broker import config as broker_config
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
@@ -25,6 +25,7 @@ from orbitmq.net.server import Server
 from orbitmq.settings import parse_properties
 from orbitmq.store import config as store_config
 from orbitmq.wire.bodies.heartbeat import ConsumerData, HeartbeatData
+from orbitmq.wire.bodies.stats import ConsumeStats
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 
@@ -67,7 +68,9 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "brokerName",
     "listenPort",
     "mappedFileSizeCommitLog",
+    "mappedFileSizeTimerLog",
     "namesrvAddr",
+    "recallMessageEnable",
     "storePathCommitLog",
     "storePathRootDir",
     "traceTopicEnable",
@@ -77,9 +80,13 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "maxIndexFileNum",
     "waitForReaders",
     "enablePropertyFilter",
+    "haListenPort",
+    "haMasterAddress",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "syncMasterAsInV4",
     "pullTransfer",
+    "transactionCheckInterval",
 }
 
 
@@ -98,6 +105,8 @@ def test_defaults_that_the_recording_does_not_tell() -> None:
     ours = BrokerConfig.from_settings({}).properties()
 
     assert ours["mappedFileSizeCommitLog"] == str(1 << 30)
+    assert ours["mappedFileSizeTimerLog"] == str(100 << 20)
+    assert ours["recallMessageEnable"] == "false"
     assert ours["bindAddress"] == "0.0.0.0"
     assert ours["listenPort"] == "10911"
     assert ours["brokerName"] == socket.gethostname()
@@ -107,6 +116,9 @@ def test_defaults_that_the_recording_does_not_tell() -> None:
         "false",
         "live",
     )
+    assert ours["transactionCheckInterval"] == "30000"
+    assert (ours["haListenPort"], ours["haMasterAddress"]) == ("10912", "")
+    assert ours["syncMasterAsInV4"] == "false"
     assert (ours["memoryTopicEnable"], ours["memoryTopicBytesMax"]) == ("false", "0")
 
 
@@ -138,8 +150,8 @@ async def wait_for_pull(broker: Broker, client: LiveClient) -> object:
     clock = broker.context.clock
     pulled = asyncio.ensure_future(client.pull("G", "New", 1, suspend_ms=50_000))
     await until(lambda: broker.context.long_poll.count or pulled.done())
-    parked = broker.context.long_poll._deadlines
-    wait_ms = parked[0][0] - clock.monotonic_ms() if parked else 0
+    parked = broker.context.long_poll.deadlines.all()
+    wait_ms = parked[0].deadline_ms - clock.monotonic_ms() if parked else 0
     pulled.cancel()
     return "long" if wait_ms > 40_000 else "short" if wait_ms > 3_000 else "at once"
 
@@ -201,7 +213,38 @@ async def memory_topic(broker: Broker, client: LiveClient) -> object:
     return answer.code, json.loads(runtime.body)["table"].get("memoryTopicBytesMax")
 
 
+async def timed_send(broker: Broker, client: LiveClient) -> object:
+    return (await client.send("New", b"x", properties="TIMER_DELAY_SEC\x01100\x02")).code
+
+
+async def recall(broker: Broker, client: LiveClient) -> object:
+    """Return what is said to a handle that is none: nothing else stands in its way."""
+    broker.context.topics.create_for_send("New", "TBW102", 1, False)
+    answer = await client.ask(RequestCode.RECALL_MESSAGE, {"topic": "New", "recallHandle": "none"})
+    return answer.code
+
+
+async def reply_offset(broker: Broker, client: LiveClient) -> object:
+    """Return the offset id of a reply whose requester is gone: None if it is not stored."""
+    header = send_header("DefaultCluster_REPLY_TOPIC", properties="REPLY_TO_CLIENT\x01gone\x02")
+    answer = await client.ask(RequestCode.SEND_REPLY_MESSAGE_V2, letters(header), b"x")
+    return (answer.fields or {}).get("queueOffset")
+
+
+async def half(broker: Broker, client: LiveClient) -> Command:
+    """Send a half message."""
+    text = "UNIQ_KEY\x01K1\x02TRAN_MSG\x01true\x02PGROUP\x01PG\x02"
+    await client.heartbeat("G", "New")
+    now = broker.context.clock.now_ms()
+    return await client.send("New", b"x", sys_flag=4, properties=text, born_timestamp=now)
+
+
+async def half_code(broker: Broker, client: LiveClient) -> object:
+    return (await half(broker, client)).code
+
+
 OUTSIDE = [
+    ("rejectTransactionMessage=true", half_code, None, ResponseCode.NO_PERMISSION),
     ("memoryTopicEnable=true", memory_topic, 0, ResponseCode.SUCCESS),
     ("memoryTopicEnable=true\nmemoryTopicBytesMax=77000", memory_topic, 1, "77000"),
     ("brokerName=b9", topics, "b9", (1, 7)),
@@ -219,6 +262,12 @@ OUTSIDE = [
     ("traceTopicEnable=true\nmsgTraceTopicName=Tr", topics, "Tr", (1, 6)),
     ("reviveQueueNum=3", topics, "rmq_sys_REVIVE_LOG_DefaultCluster", (3, 6)),
     ("timerWheelEnable=false", topics, "rmq_sys_wheel_timer", None),
+    ("timerWheelEnable=false", timed_send, None, ResponseCode.SYSTEM_ERROR),
+    ("recallMessageEnable=true", recall, None, ResponseCode.ILLEGAL_OPERATION),
+    (
+        "recallMessageEnable=true\nbrokerPermission=4\nallowRecallWhenBrokerNotWriteable=false",
+        *(recall, None, ResponseCode.SERVICE_NOT_AVAILABLE),
+    ),
     pytest.param(
         "longPollingEnable=false\nshortPollingTimeMills=9000",
         *(wait_for_pull, None, "short"),
@@ -232,6 +281,7 @@ OUTSIDE = [
     ("transferMsgByHeap=false", transfer, None, "slices"),
     ("pullTransfer=sendfile", transfer, None, "sendfile"),
     ("enablePropertyFilter=false", sql_filter, None, 1),
+    ("storeReplyMessageEnable=false", reply_offset, None, None),
     ("rejectPullConsumerEnable=true", online, None, False),
     ("notifyConsumerIdsChangedEnable=false", notices, None, False),
     ("useServerSideResetOffset=false", reset, None, True),
@@ -291,6 +341,44 @@ def test_offsets_are_saved_at_the_interval(tmp_path: Path) -> None:
         return True
 
     assert seen(tmp_path, look, "flushConsumerOffsetInterval=20")
+
+
+# Transactions
+
+
+def test_producers_are_asked_and_given_up_as_set(tmp_path: Path) -> None:
+    async def look(broker: Broker, client: LiveClient) -> object:
+        assert (await half(broker, client)).code == 0
+        async with asyncio.timeout(4):  # the defaults are 6 and 30 seconds, and 15 questions
+            while (await client.asked.get()).code != RequestCode.CHECK_TRANSACTION_STATE:
+                pass
+        await until(lambda: "TRANS_CHECK_MAX_TIME_TOPIC" in broker.context.topics, seconds=4)
+        return client.asked.empty()
+
+    lines = ("transactionTimeOut=50", "transactionCheckInterval=20", "transactionCheckMax=1")
+    assert seen(tmp_path, look, *lines)
+
+
+@pytest.mark.parametrize(
+    "lines", [("transactionOpBatchInterval=20",), ("transactionOpMsgMaxSize=1",)]
+)
+def test_ends_of_transactions_are_collected_as_set(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    async def look(broker: Broker, client: LiveClient) -> object:
+        fields = (await half(broker, client)).fields or {}
+        end = {
+            "producerGroup": "PG",
+            "tranStateTableOffset": fields["queueOffset"],
+            "commitLogOffset": str(int(fields["msgId"][16:], 16)),
+            "commitOrRollback": "12",
+            "msgId": "K1",
+        }
+        await client.channels.oneway(client.address, Command(RequestCode.END_TRANSACTION, end))
+        store = broker.context.store
+        ended = "RMQ_SYS_TRANS_OP_HALF_TOPIC", 0
+        await until(lambda: store.max_offset(*ended) == 1, seconds=2)  # by default 3 seconds
+        return True
+
+    assert seen(tmp_path, look, *lines)
 
 
 # Registration
@@ -354,6 +442,76 @@ def test_name_servers_are_asked_first_without_force(tmp_path: Path) -> None:
     assert [one.code for one in told[:2]] == [322, 103]
 
 
+def test_name_servers_are_told_everything_in_parts(tmp_path: Path) -> None:
+    told = registrations(tmp_path, "enableSplitRegistration=true", "splitRegistrationSize=5")
+
+    bodies = [json.loads(one.body) for one in told if one.code == 103]
+    sizes = [len(one["topicConfigSerializeWrapper"]["topicConfigTable"]) for one in bodies]
+    assert sizes[:-1] == [5] * (len(sizes) - 1)
+    assert len(sizes) > 2
+    (tmp_path / "second").mkdir()
+    together = registrations(tmp_path / "second", "splitRegistrationSize=5")
+    assert len([one for one in together if one.code == 103]) == 1
+
+
+def test_a_new_topic_is_told_alone(tmp_path: Path) -> None:
+    def codes(root: Path, *lines: str) -> set[int]:
+        root.mkdir()
+        namesrv = Namesrv()
+
+        async def main() -> None:
+            await namesrv.server.start(LOOPBACK, 0)
+            config = from_conf(root, f"namesrvAddr={namesrv.server.address}", *lines)
+            try:
+                async with Broker(config) as broker:
+                    await until(lambda: broker.context.registration.registered)
+                    first = len(namesrv.told)
+                    await LiveClient(broker.address).send("New", b"x")
+                    await until(lambda: len(namesrv.told) > first)
+                    found.update(one.code for one in namesrv.told[first:])
+            finally:
+                await namesrv.server.stop(100)
+
+        found: set[int] = set()
+        run_live(main)
+        return found
+
+    assert codes(tmp_path / "a", "enableSingleTopicRegister=true") == {217}
+    assert codes(tmp_path / "b") == {103}
+
+
+async def filtered_lag(broker: Broker, client: LiveClient) -> object:
+    """Return what a broker counts for a group by tag: of 40 messages every fourth is its own."""
+    for number in range(40):
+        tag = "A" if number % 4 == 0 else "B"
+        await client.send("New", b"x", properties=f"TAGS\x01{tag}\x02")
+    store = broker.context.store
+    await until(lambda: store.max_offset("New", 0) == 40)
+    await client.heartbeat("G", "New", expression="A")
+    asked = {"consumerGroup": "G", "topicList": "New", "countMatching": "true"}
+    answer = await client.ask(RequestCode.GET_CONSUME_STATS, asked)
+    stats = ConsumeStats.decode(answer.body)
+    one = next(one for queue, one in stats.offset_table.items() if queue.queue_id == 0)
+    return one.matching, one.matching_is_estimate
+
+
+@pytest.mark.parametrize(
+    ("line", "counted"),
+    [
+        ("", (10, False)),
+        ("estimateAccumulation=false", (None, None)),
+        ("maxConsumeQueueScan=8", (12, True)),
+        ("sampleCountThreshold=1", (16, True)),
+    ],
+)
+def test_lag_behind_a_filter_is_counted_or_estimated(
+    tmp_path: Path, line: str, counted: tuple[object, object]
+) -> None:
+    few = "maxTransferCountOnMessageInMemory=2"  # in each read, so that it ends early
+
+    assert seen(tmp_path, filtered_lag, few, line) == counted
+
+
 def test_a_name_server_that_is_silent_is_given_up_in_time(tmp_path: Path) -> None:
     namesrv = Namesrv()
     namesrv.is_silent = True
@@ -380,7 +538,9 @@ def test_settings_of_the_rest_reach_their_parts(tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_broker_is_looked_at_here() -> None:
-    text = Path(__file__).read_text()
+    others = "test_pop_settings.py", "replication/test_replication_settings.py"
+    files = [Path(__file__), *(Path(__file__).parent / other for other in others)]
+    text = "".join(file.read_text() for file in files)
 
     missing = {key for key in broker_config.KEYS | NET_KEYS.keys() if f"{key}=" not in text}
     assert missing == set()

@@ -166,6 +166,22 @@ def test_delayed_messages_that_are_not_delivered_are_waited_for(tmp_path):
     talk(tmp_path, conversation, "waitForReaders=groups")
 
 
+def test_messages_in_the_timer_wheel_are_waited_for(tmp_path):
+    async def conversation(broker: Broker, client: LiveClient) -> None:
+        timed = await client.send("T", b"later", properties="TIMER_DELAY_SEC\x01900\x02")
+        assert timed.code == 0
+        for _ in range(4):
+            await client.send("T", BODY)
+        assert broker.context.store.wait_dispatched()
+        await until(lambda: broker.context.timers.store.queue_offset == 1)
+
+        await clean(broker, client)
+
+        assert (await figures(client))["segmentsWaitFor"] == "a message in the timer wheel"
+
+    talk(tmp_path, conversation, "waitForReaders=groups", "mappedFileSizeTimerLog=5216")
+
+
 @wires("waitForReaders")
 def test_a_segment_goes_when_the_queue_file_that_leads_to_it_has_expired(tmp_path):
     async def conversation(broker: Broker, client: LiveClient) -> None:

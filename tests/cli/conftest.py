@@ -10,5 +10,5 @@ from orbitmq.testing import Broker
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    with Broker() as broker:
+    with Broker(settings={"recallMessageEnable": "true"}) as broker:
         yield Cluster(broker)

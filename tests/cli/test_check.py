@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from command import run
+from command import call, run
 from golden_stores import GOLDEN, STORES, damage, torn_variant, unpack
 
 
 def check(root, name, *options):
-    return run("store", "check", root, "--config", GOLDEN / f"{name}.conf", *options)
+    return call("store", "check", root, "--config", GOLDEN / f"{name}.conf", *options)
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -64,6 +64,66 @@ def test_progress_tells_each_queue(cluster, consumed):
     assert sum(one["consumer_offset"] for one in value["queues"]) == 3
 
 
+def filtered(cluster, expression="TagA"):
+    """A topic with 8 messages behind the first, 3 of them with TagA, and a group that read the first."""
+    topic, group = cluster.create(cluster.name(), queues=1), cluster.name("group")
+    for number in range(9):
+        cluster.send(topic, f"{number}", tag="TagA" if number < 4 else "TagB")
+    cluster.consume(topic, group, 1)
+    consumer = Consumer(cluster.namesrv, group, {topic: expression}, start_from="first")
+    return topic, group, consumer
+
+
+def test_lag_counts_what_the_filter_lets_through(cluster):
+    topic, group, consumer = filtered(cluster)
+    with consumer:
+        message = consumer.receive(20)
+        value = cluster.json("group", "progress", group, "--topic", topic)
+        text = cluster.output("group", "progress", group, "--topic", topic)
+        row = next(one for one in cluster.json("group", "list") if one["group"] == group)
+        message.ack()
+
+    assert (value["lag"], value["lag_is"]) == (3, "exact")
+    (queue,) = value["queues"]
+    assert (queue["lag"], queue["lag_is"], queue["broker_offset"]) == (3, "exact", 9)
+    assert "lag 3, in flight" in text
+    assert (row["lag"], row["lag_is"]) == (3, "exact")
+
+
+def test_an_estimate_is_said_to_be_one(cluster):
+    topic, group, consumer = filtered(cluster)
+    settings = {"maxConsumeQueueScan": "1", "maxTransferCountOnMessageInMemory": "1"}
+    usual = {"maxConsumeQueueScan": "20000", "maxTransferCountOnMessageInMemory": "32"}
+    with consumer, Admin(cluster.namesrv) as admin:
+        message = consumer.receive(20)
+        admin.update_broker_config("broker-a", settings)
+        value = cluster.json("group", "progress", group, "--topic", topic)
+        result = cluster.command("group", "progress", group, "--topic", topic)
+        admin.update_broker_config("broker-a", {"estimateAccumulation": "false"})
+        at_most = cluster.json("group", "progress", group, "--topic", topic)
+        bound = cluster.command("group", "progress", group, "--topic", topic)
+        admin.update_broker_config("broker-a", {**usual, "estimateAccumulation": "true"})
+        message.ack()
+
+    assert (value["lag"], value["lag_is"]) == (8, "estimate")
+    assert "lag ~8, in flight" in result.stdout
+    assert "~ is an estimate" in result.stderr
+    assert (at_most["lag"], at_most["lag_is"]) == (8, "at most")
+    assert "lag <=8, in flight" in bound.stdout
+    assert "does not say how many pass the filter" in bound.stderr
+
+
+def test_lag_of_a_group_without_members_counts_all(cluster, consumed):
+    topic, group = consumed
+
+    result = cluster.command("group", "progress", group, "--topic", topic)
+    value = cluster.json("group", "progress", group, "--topic", topic)
+
+    assert (value["lag"], value["lag_is"]) == (2, "at most")
+    assert "lag 2, in flight" in result.stdout
+    assert "the lag counts all messages, whatever the group filters" in result.stderr
+
+
 def test_progress_and_members_tell_who_consumes(cluster, consumed):
     topic, group = consumed
     with Consumer(cluster.namesrv, group, {topic: "TagA || TagB"}) as consumer:

@@ -5,14 +5,14 @@ import shutil
 
 import pytest
 
-from command import json_lines, run
+from command import call, json_lines, run
 from golden_stores import GOLDEN, damage, rows, unpack
 
 CONFIG = ["--config", GOLDEN / "crashed.conf"]
 
 
 def store(command, root, *options):
-    return run("store", command, root, *CONFIG, *options)
+    return call("store", command, root, *CONFIG, *options)
 
 
 def contents(root) -> dict:

@@ -328,3 +328,27 @@ def test_query_in_an_unknown_topic_says_so(cluster):
     result = cluster.command("message", "query", "Nowhere", "--key", "k")
 
     assert isinstance(result.exception, NoRouteError)
+
+
+# --- delays ---
+
+
+def test_send_with_a_delay_tells_the_handle_and_recall_takes_it(cluster):
+    topic = cluster.name()
+
+    text = cluster.output("message", "send", topic, "later", "--delay", "15m")
+    told = cluster.json("message", "send", topic, "later", "--deliver-at", "now")
+
+    handle = text.splitlines()[1].removeprefix("recall handle ")
+    message_id = text.split()[0]
+    recalled = cluster.output("message", "recall", topic, handle)
+    assert recalled == f"{message_id} will not be delivered\n"
+    assert told["recall_handle"] == "", "its time has come: it does not wait"
+
+
+@pytest.mark.parametrize("text", ["soon", "5", "5 m", "-5s"])
+def test_a_delay_that_is_none_is_told(cluster, text):
+    shown = cluster.command("message", "send", "T", "x", f"--delay={text}")
+
+    assert shown.exit_code == 2
+    assert "500ms, 90s, 15m, 2h or 1d" in shown.output

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from command import ORBITMQ, json_lines, run
+from command import ORBITMQ, call, json_lines, run
 from orbitmq.client import Consumer, Message, Producer, PullConsumer
 from up_process import up_process
 
@@ -128,7 +128,7 @@ def test_it_listens_on_the_loopback_address_only(tmp_path):
         ]
         up.stop()
 
-    assert len(listening) == 3, "name server, broker, the broker's second port"
+    assert len(listening) == 4, "name server, broker, the broker's second port, that for replicas"
     assert {entry[1].partition(":")[0] for entry in listening} == {"0100007F"}
 
 
@@ -184,7 +184,7 @@ def test_settings_reach_the_broker(tmp_path):
     with up_process(tmp_path, "--set", "defaultTopicQueueNums=3") as up:
         with Producer(up.namesrv, "test", creation_queues=16) as producer:
             producer.send(Message("Orders", b"hello"))
-        listed = run("topic", "list", "--output", "json", "--namesrv", up.namesrv)
+        listed = call("topic", "list", "--output", "json", "--namesrv", up.namesrv)
         up.stop()
 
     (topic,) = json.loads(listed.stdout)

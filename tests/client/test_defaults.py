@@ -41,6 +41,8 @@ CLIENT = {
     "creation_topic": "TBW102",
     "creation_queues": 4,  # defaultTopicQueueNums
     "pending_sends_max": 4_000,  # ours; RocketMQ lets 65 535 wait
+    "trace": False,  # enableTrace
+    "trace_batch": 10,  # traceMsgBatchNum
 }
 CONSUMER = {
     "model": Model.CLUSTERING,

@@ -202,3 +202,18 @@ def test_an_unknown_attribute_is_an_error():
 
     with pytest.raises(AttributeError, match="colour"):
         message.colour  # noqa: B018
+
+
+def test_a_loop_that_goes_on_late_does_not_settle_what_comes_again() -> None:
+    held = ProcessQueue(QUEUE, 0, FakeClock(), lambda function: function())
+    (message,) = decoded(KINDS["ordinary"])
+    held.put([message], 4)
+    assert message.take(100.0)
+    message.retry()
+    held.put_back([message])  # on its way to a loop again
+
+    assert not message.finish(130.0, 100.0)
+    assert not message.is_settled
+    assert message.take(140.0)
+    assert not message.finish(150.0, 100.0)
+    assert message.finish(150.0, 140.0)

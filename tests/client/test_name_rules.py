@@ -56,7 +56,7 @@ def test_illegal_groups(group, reason):
         (Message("T", b""), "empty"),
         (Message("T", "text"), "encode"),  # type: ignore[arg-type]
         (Message("T", b"x" * 101), "message_bytes_max"),
-        (Message("T", b"x", delay_level=1, deliver_ms=5), "not both"),
+        (Message("T", b"x", delay_level=1, deliver_ms=5), "set one of"),
         (Message("T", b"x", delay_level=-1), "negative"),
         (Message("T", b"x", properties={"": "v"}), "empty"),
         (Message("T", b"x", properties={"n": ""}), "empty"),

@@ -9,6 +9,7 @@ from async_run import run_async, until
 from client.test_fetcher import QUEUE, found, record
 from orbitmq.client.consumer.config import ConsumerConfig
 from orbitmq.client.consumer.consume_rates import ConsumeRates
+from orbitmq.client.consumer.delivery import Delivery
 from orbitmq.client.consumer.pulled_queues import PulledQueues
 from orbitmq.client.consumer.subscription import subscription
 from orbitmq.client.core.broker_api import PullResult
@@ -48,7 +49,11 @@ def test_no_more_is_read_ahead_than_the_limits_until_messages_are_taken(limit, p
         broker = Endless()
         config = ConsumerConfig(group="demo", **limit)
         context = SimpleNamespace(
-            config=config, core=broker, retry_topic="%RETRY%demo", rates=ConsumeRates()
+            config=config,
+            core=broker,
+            retry_topic="%RETRY%demo",
+            rates=ConsumeRates(),
+            delivery_kind=Delivery,
         )
         queues = PulledQueues(context)
         queues.add(QUEUE, 0, subscription("Orders", "*", 1))

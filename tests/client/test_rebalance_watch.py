@@ -6,7 +6,13 @@ import pytest
 
 from orbitmq.client.rebalance.report import GivenUpNote, MemberNotes, TakenNote
 from orbitmq.client.rebalance.sample import GroupSample, MemberSample, QueueReach
-from orbitmq.client.rebalance.watch import PATIENT_LOOKS, QueueMove, Rebalance, RebalanceWatch
+from orbitmq.client.rebalance.watch import (
+    PATIENT_LOOKS,
+    RESTLESS_MS,
+    QueueMove,
+    Rebalance,
+    RebalanceWatch,
+)
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 
@@ -70,6 +76,21 @@ def test_nothing_is_said_while_nothing_changes():
     assert watch.see(look(1_100, {"a": {Q0: 3}}, {Q0: (3, 3)})) is None
     assert watch.see(look(1_200, {"a": {Q0: 3}}, {Q0: (3, 3)})) is None
     assert watch.owners == {Q0: "a"}
+
+
+def test_members_that_never_agree_are_told_before_they_do():
+    """A queue changes hands with each look, faster than anything settles."""
+    watch = RebalanceWatch(look(0, {"a": {Q0: 0}, "b": {}}, {Q0: (0, 0)}), settle_ms=500)
+    looks = [
+        look(at_ms, {"a": {}, "b": {Q0: 0}} if number % 2 else {"a": {Q0: 0}, "b": {}})
+        for number, at_ms in enumerate(range(100, 2 * RESTLESS_MS + 400, 100), start=1)
+    ]
+
+    found = [one for sample in looks if (one := watch.see(sample)) is not None]
+
+    assert [one.settled for one in found] == [False, False]
+    assert all(len(one.moves) > 100 for one in found)
+    assert report(looks[0], looks[1], look(400, {"a": {Q0: 0}, "b": {}})).settled
 
 
 def test_how_long_nobody_read_lies_between_looks():

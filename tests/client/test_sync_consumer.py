@@ -102,6 +102,39 @@ def test_a_message_that_was_acknowledged_before_the_loop_is_left_does_not_come_a
     assert (offset, waiting) == (1, 0)
 
 
+def test_an_orderly_loop_that_is_left_keeps_nobody_waiting(tmp_path, caplog):
+    def work(world):
+        with consumer(world, orderly=True) as members:
+            for message in members:  # the next one is ready, and nobody takes it
+                message.ack()
+                break
+
+    _, offset, _ = in_thread(tmp_path, work)
+
+    assert offset == 1
+    assert "handlers are still at work" not in caplog.text
+
+
+def test_an_orderly_message_that_is_acknowledged_the_second_time_is_done(tmp_path):
+    def work(world):
+        bodies = []
+        with consumer(world, orderly=True, suspend_queue_ms=10) as members:
+            for message in members:
+                bodies.append(message.body.decode())
+                if len(bodies) == 1:
+                    message.retry()
+                    continue
+                message.ack()
+                if len(bodies) == 4:
+                    break
+        return bodies
+
+    bodies, offset, _ = in_thread(tmp_path, work)
+
+    assert bodies == [names(1)[0], *names(3)]
+    assert offset == 3
+
+
 def test_an_exception_gives_the_message_back(tmp_path):
     def fail(world):
         with consumer(world) as member:

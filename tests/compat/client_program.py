@@ -54,6 +54,11 @@ class Talk:
         self.wait("done")
         return self.of("sent")
 
+    def resign(self) -> None:
+        """Shut a transactional producer down."""
+        self.program.say("resign", self.id)
+        self.wait("done")
+
     def leave(self) -> list[Row]:
         """Shut a consumer down; return all that it got."""
         self.program.say("leave", self.id)
@@ -169,8 +174,32 @@ class Client:
         talk.wait("done")
         return talk.of("sent")
 
+    def recall(self, topic: str, handle: str) -> str:
+        """Take back a message that waits; return its id."""
+        talk = self.program.say("recall", namesrv=self.namesrv, topic=topic, handle=handle)
+        (row,) = talk.wait("recalled")
+        return str(row["message_id"])
+
+    def request(self, **words: object) -> Talk:
+        """Send requests, and return when each has its reply or none came."""
+        talk = self.program.say("request", namesrv=self.namesrv, **words)
+        talk.wait("done")
+        return talk
+
+    def answer(self, **words: object) -> Talk:
+        """Start a consumer that replies, and return when it runs."""
+        talk = self.program.say("answer", namesrv=self.namesrv, **words)
+        talk.wait("ready")
+        return talk
+
     def subscribe(self, **words: object) -> Talk:
         """Start a consumer and return when it runs."""
         talk = self.program.say("subscribe", namesrv=self.namesrv, **words)
+        talk.wait("ready")
+        return talk
+
+    def transact(self, **words: object) -> Talk:
+        """Start a transactional producer and return when its messages are sent."""
+        talk = self.program.say("transact", namesrv=self.namesrv, **words)
         talk.wait("ready")
         return talk

@@ -21,6 +21,7 @@ from compat.server_process import ServerProcess, await_route, create_topic
 BASELINE: Final = bool(os.environ.get("ORBITMQ_COMPAT_BASELINE"))
 KINDS: Final = ("ours", "java") if BASELINE else ("ours",)
 BY_SQL: Final = {"enablePropertyFilter": "true"}  # ours filters so by default
+RECALL: Final = {"recallMessageEnable": "true"}
 MIXED_KINDS: Final = ("java-namesrv", "java-broker")
 
 
@@ -74,7 +75,9 @@ class Clusters:
         if self._ours is None:
             directory = self.directory / "ours"
             namesrv = self.stack.enter_context(our_namesrv(directory))
-            broker = self.stack.enter_context(our_broker(directory, namesrv=namesrv.address))
+            broker = self.stack.enter_context(
+                our_broker(directory, namesrv=namesrv.address, settings=RECALL)
+            )
             self._ours = Cluster("ours", namesrv.address, broker)
         return self._ours
 
@@ -87,7 +90,9 @@ class Clusters:
             both = f"{ours.address};{java.address}"
             brokers = [
                 our_broker(directory, namesrv=both, name="broker-ours"),
-                java_broker(directory, namesrv=both, name="broker-java", settings=BY_SQL),
+                java_broker(
+                    directory, namesrv=both, name="broker-java", settings={**BY_SQL, **RECALL}
+                ),
             ]
             our_one, java_one = pool.map(enter, brokers)
         self._started = {

@@ -39,7 +39,7 @@ class MqadminProcess:
     """One process for one cluster."""
 
     def __init__(self, namesrv: str, broker: str, home: Path) -> None:
-        self._names = {"NAMESRV": namesrv, "BROKER": broker}
+        self.names = {"NAMESRV": namesrv, "BROKER": broker}
         self._ids: list[str] = []
         options = (
             f"-Drocketmq.namesrv.addr={namesrv}",
@@ -87,7 +87,7 @@ class MqadminProcess:
         if command.startswith("sendMessage"):
             self._ids += re.findall(r"\b[0-9A-F]{32,56}\b", text)
         if client := re.search(r"\S+@subscriber", text):
-            self._names["CLIENT"] = client[0]
+            self.names["CLIENT"] = client[0]
         return text
 
     def _read(self, command: str) -> str:
@@ -109,7 +109,7 @@ class MqadminProcess:
     def _word(self, word: str) -> str:
         if word.startswith("ID") and word[2:].isdigit():
             return self._ids[int(word[2:])]
-        return self._names.get(word, word)
+        return self.names.get(word, word)
 
 
 def masked(text: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from command import ORBITMQ
-from compat.java_cluster import broker_settings, running, write_settings
+from compat.java_cluster import QUICK_CHECKS, broker_settings, running, write_settings
 from compat.server_process import ServerProcess, answers, free_port, is_registered
 
 SMALL_BROKER: Final = {
@@ -14,7 +14,9 @@ SMALL_BROKER: Final = {
     "mappedFileSizeConsumeQueue": "120000",
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
+    "mappedFileSizeTimerLog": str(1 << 20),
     "diskMaxUsedSpaceRatio": "95",
+    **QUICK_CHECKS,
 }
 
 

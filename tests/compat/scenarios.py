@@ -8,10 +8,14 @@ from typing import Final
 
 from compat.client_program import Client, Row, Talk
 from compat.clusters import Cluster
+from orbitmq.client import Admin
+from orbitmq.client.trace.way import MessageWay
+from orbitmq.errors import NoRouteError
 
 COUNT: Final = 40
 QUEUES: Final = 4
 SHARE_SECONDS_MAX: Final = 60.0
+TIMER_LATE_MS_MAX: Final = 4_000  # a second by its rule; the machine has much to do
 FILLER: Final = 10_000  # enough that every client compresses
 
 _numbers = itertools.count(1)
@@ -156,6 +160,46 @@ def comes_again_after_a_failure(cluster: Cluster, client: Client, count: int = 3
     assert {row["tag"] for row in got} == {"T"}
 
 
+def leaves_a_trace(cluster: Cluster, client: Client) -> None:
+    """The way of a message through a traced producer and consumer, a failure included, is shown."""
+    topic, group, key = fresh("Traced"), fresh("traced-group"), fresh("trace-key")
+    cluster.create_topic(topic, 1)
+    cluster.create_topic(f"%RETRY%{group}", 1)
+    consumer = client.subscribe(topic=topic, group=group, fail=1, trace="true")
+    words = {"topic": topic, "body": "traced-", "tag": "T", "key": key, "group": "tracers"}
+    (sent,) = client.send(**words, count=1, trace="true")
+    consumer.wait("got", 2)
+    with Admin(cluster.namesrv) as admin:
+        way = _await_way(admin, sent["message_id"], 3)
+        by_key = admin.trace(key)
+    consumer.leave()  # not before: a Java consumer that ends drops what it has not traced yet
+    assert [way] == by_key
+    assert (way.topic, way.tag, way.keys) == (topic, "T", [key])
+    assert [(step.what, step.group, step.attempt, step.result) for step in way.steps] == [
+        ("sent", "tracers", None, "ok"),
+        ("consumed", group, 0, "failed"),
+        ("consumed", group, 1, "ok"),
+    ]
+    assert way.steps[0].offset_id == sent["offset_id"]
+    assert way.steps[0].broker == cluster.broker.address
+
+
+def _await_way(admin: Admin, message_id: str, steps: int) -> MessageWay:
+    """Wait until a trace is whole: Java's clients write theirs after five seconds."""
+    deadline = time.monotonic() + SHARE_SECONDS_MAX
+    while True:
+        try:
+            found = admin.trace(message_id)
+        except NoRouteError:
+            found = []
+        known = [step for way in found for step in way.steps if step.result != "end unknown"]
+        if len(known) >= steps:
+            (way,) = found
+            return way
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+
+
 def keeps_the_order_of_each_queue(cluster: Cluster, client: Client) -> None:
     """An orderly consumer gets each queue's messages in the order of their offsets."""
     topic = fresh("Order")
@@ -203,6 +247,60 @@ def gets_a_delayed_message_later(cluster: Cluster, client: Client) -> None:
     consumer.wait("got", 4)
     assert time.monotonic() - start > 0.9
     assert sorted(row["body"] for row in consumer.leave()) == [f"delayed-{n}" for n in range(4)]
+
+
+def gets_timer_messages_at_their_time(cluster: Cluster, client: Client) -> None:
+    """Messages that wait for a time come soon after it; one that is recalled does not come."""
+    topic = fresh("Timer")
+    cluster.create_topic(topic)
+    consumer = client.subscribe(topic=topic, group=fresh("timer-group"))
+    now_ms = time.time_ns() // 1_000_000
+    due_ms = {"ms-": now_ms + 2_300, "sec-": now_ms + 3_000, "at-": now_ms + 3_700}
+    words = {"ms-": {"delayms": 2_300}, "sec-": {"delaysec": 3}, "at-": {"deliver": due_ms["at-"]}}
+    sent = [client.send(topic=topic, count=3, body=kind, **given) for kind, given in words.items()]
+    assert [len(rows) for rows in sent] == [3, 3, 3]
+    assert all(row["handle"] for rows in sent for row in rows)
+    for rows in sent:
+        assert client.recall(topic, rows[1]["handle"]) == rows[1]["message_id"]
+    consumer.wait("got", 6)
+    time.sleep(1.5)  # sleep: what was recalled would have come by then
+    got = consumer.leave()
+    assert sorted(row["body"] for row in got) == sorted(
+        f"{kind}{n}" for kind in words for n in (0, 2)
+    )
+    for row in got:
+        late_ms = row["store_ms"] - due_ms[row["body"][:-1]]
+        assert 0 <= late_ms < TIMER_LATE_MS_MAX, row
+
+
+def asks_and_is_answered(cluster: Cluster, client: Client, replier: Client) -> None:
+    """Each request gets the reply to itself, also a large one; without a replier its time is over."""
+    topic, silent = fresh("Ask"), fresh("Silent")
+    cluster.create_topic(topic, QUEUES)
+    cluster.create_topic(silent, 1)
+    consumer = replier.answer(topic=topic, group=fresh("ask-group"))
+    # A client id of its own, for that is where replies go. The first requests may come while the consumer
+    # has no queue yet: it gets them when it has.
+    words = {"topic": topic, "group": fresh("askers"), "wait": 30_000}
+    asked = client.request(**words, count=8, body="ask-")
+    large = client.request(**words, count=1, body="large-", filler=FILLER)
+    rows = asked.of("replied") + large.of("replied")
+    assert [row["reply"] for row in rows] == [f"re:{row['body']}" for row in rows]
+    assert len(rows) == 9, asked.of("failed") + large.of("failed")
+    assert {row["message_type"] for row in rows} == {"reply"}
+    late = client.request(**{**words, "topic": silent, "wait": 500}, count=1)
+    assert [row["type"] for row in late.rows] == ["failed", "done"]
+    assert Counter(row["body"] for row in consumer.leave()) == Counter(row["body"] for row in rows)
+
+
+def asks_java(cluster: Cluster, client: Client, java: Client) -> None:
+    """Requests of the client, replies of the Java client."""
+    asks_and_is_answered(cluster, client, java)
+
+
+def answers_java(cluster: Cluster, client: Client, java: Client) -> None:
+    """Requests of the Java client, replies of the client."""
+    asks_and_is_answered(cluster, java, client)
 
 
 def takes_over_from_java(cluster: Cluster, client: Client, java: Client) -> None:

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
+
+import pytest
 
 AT_ONCE: Final = 8
 
@@ -19,3 +22,20 @@ def begun(runs: Mapping[str, Callable[[], None]]) -> Iterator[Mapping[str, Outco
             yield {name: future.result for name, future in futures.items()}
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def begun_tests(
+    request: pytest.FixtureRequest, test: Callable[..., None], play: Callable[..., None]
+) -> Iterator[Mapping[str, Outcome]]:
+    """Begin what a parametrised test stands for, as often as the run selects it; yield outcomes by node id.
+
+    `play` gets the parameters of each.
+    """
+    runs = {
+        item.nodeid: partial(play, **item.callspec.params)
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.obj is test
+    }
+    with begun(runs) as started:
+        yield started

@@ -13,7 +13,8 @@ import pytest
 from compat import scenarios
 from compat.client_kinds import JAVA_CLIENTS, Clients
 from compat.clusters import KINDS, MIXED_KINDS, Clusters
-from compat.side_by_side import Outcome, begun
+from compat.side_by_side import Outcome, begun_tests
+from compat.transaction_scenarios import answers_for_a_dead_member, ends_its_transactions
 
 pytestmark = pytest.mark.compat
 
@@ -32,7 +33,12 @@ WITH_JAVA: Final = (
     scenarios.is_read_by_java,
     scenarios.reads_what_java_wrote,
 )
+ASKING: Final = (scenarios.asks_java, scenarios.answers_java)
 BY_SQL: Final = (scenarios.gets_only_what_its_sql_selects,)
+TRACED: Final = (scenarios.leaves_a_trace,)
+TRANSACTIONS: Final = (ends_its_transactions, answers_for_a_dead_member)
+TIMED: Final = (scenarios.gets_timer_messages_at_their_time,)
+PROVING: Final = (scenarios.sends_every_way, *BY_SQL, *ASKING, *TRACED, *TRANSACTIONS)
 JAVA_ONLY: Final = (scenarios.uses_the_port_two_below, scenarios.gets_a_delayed_message_later)
 # Of several that it pulled together, the C++ client gives back those too that it did not handle yet.
 AGAIN_COUNT: Final = {"cpp": 1}
@@ -44,7 +50,7 @@ def rows(
     for client in clients:
         for kind in kinds:
             for scenario in played:
-                proves = features if scenario in (scenarios.sends_every_way, *BY_SQL) else ()
+                proves = features if scenario in PROVING else ()
                 yield pytest.param(
                     client,
                     kind,
@@ -68,6 +74,17 @@ def rows(
         *rows(["ours-json", "ours-binary"], ["java", "ours"], (*ORDERLY, *WITH_JAVA)),
         *rows(["java-new-json", "java-old-json", "go", "ours-json"], ["ours"], BY_SQL, "F28"),
         *rows(["ours-json"], ["java"], BY_SQL, "F28"),
+        *rows(["java-new-json", "java-new-binary"], KINDS, TIMED),
+        *rows(["ours-json"], ["java", "ours"], TIMED),
+        *rows(["java-old-json", "java-new-binary"], ["ours"], ASKING),
+        *rows(["ours-json", "ours-binary"], ["ours"], ASKING, "X3"),
+        *rows(["ours-json"], ["java"], ASKING, "X3"),
+        *rows(["java-new-json", "java-old-json", "ours-json"], ["ours"], TRACED, "F113"),
+        *rows(["java-new-json", "ours-json"], ["java"], TRACED, "F113"),
+        *rows(["java-new-json", "java-old-json", "go"], ["ours"], TRANSACTIONS),
+        *rows(["ours-json"], ["ours"], TRANSACTIONS, "X3"),
+        *rows(["java-new-binary"], ["ours"], [ends_its_transactions]),
+        *rows(["ours-json", "ours-binary"], ["java"], [ends_its_transactions], "X3"),
     ],
 )
 def test_a_client(
@@ -85,20 +102,14 @@ def outcomes(
     request: pytest.FixtureRequest, clusters: Clusters, clients: Clients
 ) -> Iterator[Mapping[str, Outcome]]:
     """Every scenario of this file that the run selects, begun."""
-    selected = [item for item in request.session.items if item.path == request.path]
-    runs = {
-        item.nodeid: partial(play, clusters, clients, **item.callspec.params)
-        for item in selected
-        if isinstance(item, pytest.Function)
-    }
-    with begun(runs) as started:
+    with begun_tests(request, test_a_client, partial(play, clusters, clients)) as started:
         yield started
 
 
 def play(clusters: Clusters, clients: Clients, client: str, kind: str, scenario: Scenario) -> None:
     cluster = clusters.get(kind)
     one = clients.get(client, cluster.namesrv)
-    if scenario in WITH_JAVA:
+    if scenario in (*WITH_JAVA, *ASKING):
         scenario(cluster, one, clients.get("java-new-json", cluster.namesrv))
     elif scenario is scenarios.comes_again_after_a_failure:
         scenario(cluster, one, AGAIN_COUNT.get(client, 3))

@@ -1,4 +1,10 @@
-"""`orbitmq group watch` with RocketMQ's own members, on its broker and on ours."""
+"""`orbitmq group watch` with RocketMQ's own members, on its broker and on ours.
+
+The scenarios begin together: most of their time they wait for the next rebalance of a Java member.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import pytest
 
@@ -6,15 +12,11 @@ from compat.client_kinds import Clients
 from compat.clusters import Cluster, Clusters
 from compat.java_store import needs_java
 from compat.scenarios import fresh
+from compat.side_by_side import Outcome, begun_tests
 from orbitmq.client import Admin
 from rebalance_world import BY_INTERVAL, Member, instance, moves, wait_until, watching
 
 pytestmark = [pytest.mark.compat, needs_java, pytest.mark.feature("F116")]
-
-
-@pytest.fixture(scope="module", params=["java", "ours"])
-def cluster(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
-    return clusters.get(request.param)
 
 
 def reads_all(cluster: Cluster, group: str, queues: int) -> bool:
@@ -24,15 +26,15 @@ def reads_all(cluster: Cluster, group: str, queues: int) -> bool:
     return sum(len(one.reading) for one in members) == queues + 1
 
 
-def test_java_members_that_come_and_go_are_seen(cluster: Cluster, clients: Clients) -> None:
+def java_members_that_come_and_go_are_seen(cluster: Cluster, clients: Clients) -> None:
     topic, group = fresh("Watched"), fresh("watched-group")
     cluster.create_topic(topic, 4)
     java = clients.get("java-new-json", cluster.namesrv)
-    first = java.subscribe(topic=topic, group=group, instance="a")
+    first = java.subscribe(topic=topic, group=group, instance=fresh("a"))
     wait_until(lambda: reads_all(cluster, group, 4), 60)
 
     with watching(cluster.namesrv, group) as watch:
-        second = java.subscribe(topic=topic, group=group, instance="b")
+        second = java.subscribe(topic=topic, group=group, instance=fresh("b"))
         came = watch.next_move()
         second.leave()
         went = watch.next_move()
@@ -49,11 +51,11 @@ def test_java_members_that_come_and_go_are_seen(cluster: Cluster, clients: Clien
     assert [instance(one) for one in went["left"]] == [instance(came["joined"][0])]
 
 
-def test_a_group_of_both_kinds_is_seen_too(cluster: Cluster, clients: Clients) -> None:
+def a_group_of_both_kinds_is_seen_too(cluster: Cluster, clients: Clients) -> None:
     topic, group = fresh("Watched"), fresh("watched-group")
     cluster.create_topic(topic, 4)
     java = clients.get("java-new-json", cluster.namesrv)
-    first = java.subscribe(topic=topic, group=group, instance="a")
+    first = java.subscribe(topic=topic, group=group, instance=fresh("a"))
     wait_until(lambda: reads_all(cluster, group, 4), 60)
 
     with watching(cluster.namesrv, group) as watch:
@@ -65,3 +67,31 @@ def test_a_group_of_both_kinds_is_seen_too(cluster: Cluster, clients: Clients) -
     assert list(map(instance, came["joined"])) == ["z"]
     assert {new for _, _, new in moves(came, topic)} == {"z"}
     assert {old for _, old, _ in moves(went, topic)} == {"z"}
+
+
+@pytest.mark.parametrize("kind", ["java", "ours"])
+@pytest.mark.parametrize(
+    "scenario",
+    [java_members_that_come_and_go_are_seen, a_group_of_both_kinds_is_seen_too],
+    ids=lambda one: one.__name__,
+)
+def test_the_command(
+    kind: str,
+    scenario: Callable[..., None],
+    outcomes: Mapping[str, Outcome],
+    request: pytest.FixtureRequest,
+) -> None:
+    outcomes[request.node.nodeid]()
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, clusters: Clusters, clients: Clients
+) -> Iterator[Mapping[str, Outcome]]:
+    """Every scenario of this file that the run selects, begun."""
+    with begun_tests(request, test_the_command, partial(play, clusters, clients)) as started:
+        yield started
+
+
+def play(clusters: Clusters, clients: Clients, kind: str, scenario: Callable[..., None]) -> None:
+    scenario(clusters.get(kind), clients)

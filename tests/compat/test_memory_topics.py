@@ -1,6 +1,7 @@
 """Topics in memory with RocketMQ's unmodified clients and tool: as any topic, and never in the log."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from compat.java_store import needs_java
 from compat.mqadmin_commands import MqadminProcess
 from compat.our_cluster import our_broker, our_namesrv
 from compat.server_process import await_route, create_topic
+from compat.side_by_side import Outcome, begun_tests
 from orbitmq.message import RETRY_PREFIX
 
 pytestmark = [pytest.mark.compat, pytest.mark.feature("F104"), needs_java]
@@ -53,6 +55,24 @@ def logged(cluster: Cluster) -> bytes:
 @pytest.mark.parametrize("client", ["java-new-json", "go"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
 def test_a_client(
+    client: str,
+    scenario: Callable[..., None],
+    outcomes: Mapping[str, Outcome],
+    request: pytest.FixtureRequest,
+) -> None:
+    outcomes[request.node.nodeid]()
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, cluster: MemoryCluster, clients: Clients
+) -> Iterator[Mapping[str, Outcome]]:
+    """Every scenario of this file that the run selects, begun."""
+    with begun_tests(request, test_a_client, partial(play, cluster, clients)) as started:
+        yield started
+
+
+def play(
     cluster: MemoryCluster, clients: Clients, client: str, scenario: Callable[..., None]
 ) -> None:
     scenario(cluster, clients.get(client, cluster.namesrv))

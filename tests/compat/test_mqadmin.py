@@ -1,6 +1,7 @@
 """RocketMQ's own mqadmin on our broker and name server prints what it prints on RocketMQ's."""
 
 import re
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -14,6 +15,7 @@ from compat.java_store import needs_java
 from compat.mqadmin_commands import MqadminProcess
 from compat.our_cluster import our_broker, our_namesrv
 from compat.server_process import ServerProcess
+from orbitmq.client import Consumer, Message, Producer, ReceivedMessage, RetryLater
 
 pytestmark = [pytest.mark.compat, needs_java]
 
@@ -66,6 +68,9 @@ resetOffsetByTime -g Nobody -t AdmT -s now
 resetOffsetByTime -g AdmCid -t Nope -s now
 skipAccumulatedMessage -g AdmCid -t AdmT
 cloneGroupOffset -s AdmCid -d AdmClone -t AdmT -o true
+setConsumeMode -b BROKER -t AdmT -g AdmCid -m POP -q 2
+setConsumeMode -c DefaultCluster -t AdmT -g AdmCid -m PULL
+setConsumeMode -b BROKER -t %RETRY%AdmCid -g AdmCid -m POP
 updateBrokerConfig -b BROKER -k longPollingEnable -v true
 updateBrokerConfig -b BROKER -k brokerConfigPath -v x
 updateBrokerConfig -b BROKER -k estimateAccumulation -v false
@@ -111,7 +116,31 @@ def run_on(namesrv: Starts, broker: Starts, directory: Path) -> dict[str, str]:
         broker(directory, namesrv=names.address) as served,
         MqadminProcess(names.address, served.address, directory / "mqadmin") as mqadmin,
     ):
-        return mqadmin.run_all(COMMANDS)
+        printed = mqadmin.run_all(COMMANDS)
+        mqadmin.names["TRACED"] = leave_trace(names.address)
+        return printed | mqadmin.run_all([TRACE])
+
+
+TRACE = "queryMsgTraceById -i TRACED"
+
+
+def leave_trace(namesrv: str) -> str:
+    """Have our clients write a trace: sent, failed, consumed. Return the message's id."""
+    seen: list[int] = []
+    enough = threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        seen.append(message.reconsume_times)
+        if message.reconsume_times == 0:
+            raise RetryLater
+        enough.set()
+
+    with Producer(namesrv, "AdmTracePid", trace=True) as producer:
+        sent = producer.send(Message("AdmTraced", b"x", keys="k"))
+    topics, start = ["AdmTraced"], {"start_from": "first", "retry_level": 1, "trace": True}
+    with Consumer(namesrv, "AdmTraceCid", topics, handler=handle, **start):
+        assert enough.wait(60), seen
+    return sent.message_id
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +161,27 @@ def test_mqadmin_prints_the_same_on_both(printed: Printed, command: str) -> None
     assert ours == java
 
 
+@pytest.mark.feature("F113")
+def test_mqadmin_prints_the_trace_of_our_clients(printed: Printed) -> None:
+    java, ours = (
+        [line.split() for line in lines_of(TRACE, printed_on[TRACE])] for printed_on in printed
+    )
+
+    assert ours == java
+    rows = [" ".join(line) for line in ours]
+    assert rows == [
+        "#Type #ProducerGroup #ClientHost #SendTime #CostTimes #Status",
+        "Pub AdmTracePid 127.0.0.1 TIME Nms success",
+        "#Type #ConsumerGroup #ClientHost #ConsumerTime #CostTimes #Status",
+        "Sub AdmTraceCid 127.0.0.1 TIME Nms failed",
+        "Sub AdmTraceCid 127.0.0.1 TIME Nms success",
+    ]
+
+
 def lines_of(command: str, text: str) -> list[str]:
     lines = [without_figures(line.rstrip()) for line in text.splitlines() if line.strip()]
+    if command == TRACE:
+        lines = [re.sub(r"\d+ms", "Nms", line) for line in lines]
     if command.startswith("producer -b"):
         # The tool's own producers of a moment ago may not have left yet.
         lines = [line for line in lines if "@subscriber" in line]

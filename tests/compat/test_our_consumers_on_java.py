@@ -1,7 +1,12 @@
-"""Our consumers, kind by kind, on RocketMQ's own broker and on ours: the same outcome on both."""
+"""Our consumers, kind by kind, on RocketMQ's own broker and on ours: the same outcome on both.
+
+The scenarios begin together: most of their time they wait for a broker.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +16,7 @@ from async_run import run_async
 from compat.clusters import Cluster, Clusters
 from compat.java_store import needs_java
 from compat.scenarios import fresh
+from compat.side_by_side import Outcome, begun_tests
 from consumer_world import Seen, counts, names, once, until
 from orbitmq.client import (
     AsyncAdmin,
@@ -22,11 +28,6 @@ from orbitmq.client import (
 )
 
 pytestmark = [pytest.mark.compat, needs_java]
-
-
-@pytest.fixture(scope="module", params=("java", "ours"))
-def cluster(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
-    return clusters.get(request.param)
 
 
 def with_messages(
@@ -59,11 +60,11 @@ async def all_committed(admin: AsyncAdmin, group: str, topic: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_broadcasting_goes_on_where_its_file_says(cluster: Cluster, tmp_path: Path) -> None:
+def broadcasting_goes_on_where_its_file_says(cluster: Cluster, directory: Path) -> None:
     async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
         given: dict[str, Any] = {
             "broadcasting": True,
-            "offsets_directory": tmp_path,
+            "offsets_directory": directory,
             "start_from": "first",
         }
         one, two, later = Seen(), Seen(), Seen()
@@ -80,17 +81,26 @@ def test_broadcasting_goes_on_where_its_file_says(cluster: Cluster, tmp_path: Pa
     with_messages(cluster, 10, work, queues=2)
 
 
-def test_pull_consumers_seek_and_commit(cluster: Cluster) -> None:
+async def polled_bodies(consumer: AsyncPullConsumer, count: int) -> list[bytes]:
+    """Poll so many messages: the last ones that were sent may come a moment later than the others."""
+    bodies: list[bytes] = []
+    deadline = time.monotonic() + 20
+    while len(bodies) < count and time.monotonic() < deadline:
+        bodies += [message.body for message in await consumer.poll(5)]
+    return bodies
+
+
+def pull_consumers_seek_and_commit(cluster: Cluster, directory: Path) -> None:
     async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
         async with AsyncPullConsumer(cluster.namesrv, group) as consumer:
             (queue,) = await consumer.topic_queues(topic)
             await consumer.assign([queue])
             await consumer.seek(queue, 7)
-            assert [message.body for message in await consumer.poll(5)] == [b"m7", b"m8", b"m9"]
+            assert await polled_bodies(consumer, 3) == [b"m7", b"m8", b"m9"]
             await consumer.commit()
             assert await consumer.committed(queue) == 10
             await consumer.seek_to_begin()
-            assert len(await consumer.poll(5)) == 10
+            assert len(await polled_bodies(consumer, 10)) == 10
             await consumer.seek_to_end()
             polled = asyncio.ensure_future(consumer.poll(20))
             await asyncio.sleep(
@@ -104,7 +114,7 @@ def test_pull_consumers_seek_and_commit(cluster: Cluster) -> None:
     with_messages(cluster, 10, work)
 
 
-def test_a_loop_acknowledges_and_gives_back(cluster: Cluster) -> None:
+def a_loop_acknowledges_and_gives_back(cluster: Cluster, directory: Path) -> None:
     async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
         seen: list[tuple[bytes, int]] = []
         async with AsyncConsumer(
@@ -122,8 +132,9 @@ def test_a_loop_acknowledges_and_gives_back(cluster: Cluster) -> None:
     with_messages(cluster, 4, work)
 
 
-@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-def test_what_fails_too_often_ends_as_a_dead_letter(cluster: Cluster, orderly: bool) -> None:
+def what_fails_too_often_ends_as_a_dead_letter(
+    cluster: Cluster, directory: Path, *, orderly: bool = False
+) -> None:
     async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
         async def fail(message: Any) -> None:
             if message.body == b"m1":
@@ -150,8 +161,7 @@ def test_what_fails_too_often_ends_as_a_dead_letter(cluster: Cluster, orderly: b
     with_messages(cluster, 3, work)
 
 
-@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
-def test_members_follow_a_reset(cluster: Cluster, orderly: bool) -> None:
+def members_follow_a_reset(cluster: Cluster, directory: Path, *, orderly: bool = False) -> None:
     async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
         seen = Seen()
         async with (
@@ -176,7 +186,7 @@ def test_members_follow_a_reset(cluster: Cluster, orderly: bool) -> None:
     with_messages(cluster, 5, work)
 
 
-def test_members_join_and_leave_and_no_message_is_missed(cluster: Cluster) -> None:
+def members_join_and_leave_and_no_message_is_missed(cluster: Cluster, directory: Path) -> None:
     """While queues change hands a message may come twice; at no other time, and never is one missed."""
 
     async def work(topic: str, group: str, send: Callable[..., Any]) -> None:
@@ -219,3 +229,42 @@ def test_members_join_and_leave_and_no_message_is_missed(cluster: Cluster) -> No
         assert len({*names(100, "both")} & {*one.bodies}) in range(1, 100)
 
     with_messages(cluster, 40, work, queues=4)
+
+
+@pytest.mark.parametrize("kind", ["java", "ours"])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(broadcasting_goes_on_where_its_file_says, id="broadcasting"),
+        pytest.param(pull_consumers_seek_and_commit, id="pull_consumers"),
+        pytest.param(a_loop_acknowledges_and_gives_back, id="a_loop"),
+        pytest.param(what_fails_too_often_ends_as_a_dead_letter, id="dead_letter"),
+        pytest.param(
+            partial(what_fails_too_often_ends_as_a_dead_letter, orderly=True),
+            id="dead_letter-orderly",
+        ),
+        pytest.param(members_follow_a_reset, id="reset"),
+        pytest.param(partial(members_follow_a_reset, orderly=True), id="reset-orderly"),
+        pytest.param(members_join_and_leave_and_no_message_is_missed, id="join_and_leave"),
+    ],
+)
+def test_a_consumer(
+    kind: str,
+    scenario: Callable[..., None],
+    outcomes: Mapping[str, Outcome],
+    request: pytest.FixtureRequest,
+) -> None:
+    outcomes[request.node.nodeid]()
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, clusters: Clusters, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Outcome]]:
+    """Every scenario of this file that the run selects, begun."""
+
+    def play(kind: str, scenario: Callable[..., None]) -> None:
+        scenario(clusters.get(kind), tmp_path_factory.mktemp("consumer"))
+
+    with begun_tests(request, test_a_consumer, play) as started:
+        yield started

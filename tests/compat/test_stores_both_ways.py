@@ -3,6 +3,7 @@
 A Java client sends to each broker and reads everything that was sent so far, also to those before it.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +17,13 @@ import pytest
 
 from compat.client_kinds import Clients
 from compat.client_program import Client, Row, Talk
-from compat.java_cluster import java_broker
+from compat.java_cluster import FLUSH_TIMERS, java_broker
 from compat.java_store import needs_java
 from compat.our_cluster import our_broker, our_namesrv
 from compat.server_process import ServerProcess, await_route, create_topic, free_port
 from compat.side_by_side import Outcome, begun
-from orbitmq.client import Admin
+from orbitmq.client import Admin, Message, Producer, ReceivedMessage, TransactionState
+from visible_messages import await_visible, visible
 
 pytestmark = [pytest.mark.compat, needs_java]
 
@@ -33,6 +35,9 @@ ORDERS: Final[dict[str, tuple[Starts, ...]]] = {
 }
 COUNT: Final = 20
 WAIT_SECONDS: Final = 60.0
+TIMER_MS: Final = 9_000  # longer than the broker lives that was given the message
+RECALL: Final = {"recallMessageEnable": "true", "mappedFileSizeTimerLog": str(1 << 20)}
+QUIET_SECONDS: Final = 3.0  # longer than a round of checks
 DELAY_LEVEL: Final = 2  # five seconds: longer than the broker lives that was given the message
 
 
@@ -47,7 +52,9 @@ class Relay:
     keys: list[str] = field(default_factory=list)
     batched: list[Row] = field(default_factory=list)
     delayed: list[str] = field(default_factory=list)
+    timed: dict[str, int] = field(default_factory=dict)  # and when each is due
     had: int = 0
+    committed: list[str] = field(default_factory=list)
 
     def topic(self, kind: str) -> str:
         return f"{kind}-{self.name}"
@@ -55,10 +62,12 @@ class Relay:
     def create_topics(self, broker: ServerProcess) -> None:
         create_topic(broker.address, self.topic("Single"))
         create_topic(broker.address, self.topic("Late"), 1)
+        create_topic(broker.address, self.topic("Timed"), 1)
         create_topic(broker.address, self.topic("Batch"), 2, queue_type="BatchCQ")
+        create_topic(broker.address, self.topic("Tx"), 1)
 
     def await_routes(self) -> None:
-        for kind in ("Single", "Late", "Batch"):
+        for kind in ("Single", "Late", "Timed", "Batch", "Tx"):
             await_route(self.namesrv, self.topic(kind))
 
     def send(self, stage: int) -> None:
@@ -73,9 +82,40 @@ class Relay:
             topic=self.topic("Late"), count=3, body=f"{stage}-", delay=DELAY_LEVEL
         )
         self.delayed += [row["body"] for row in late]
+        self._send_timed(stage)
         assert len(self.sent) == 4 * COUNT * (stage + 1)
         assert len(self.batched) == COUNT * (stage + 1)
         assert len(self.delayed) == 3 * (stage + 1)
+
+    def _send_timed(self, stage: int) -> None:
+        """Send messages that wait for longer than this broker lives, and recall some of them."""
+        topic, due_ms = self.topic("Timed"), time.time_ns() // 1_000_000 + TIMER_MS
+        rows = self.client.send(topic=topic, count=6, body=f"{stage}-", deliver=due_ms)
+        assert len(rows) == 6
+        for row in rows[4:]:
+            self.client.recall(topic, row["handle"])
+        self.timed |= {row["body"]: due_ms for row in rows[:4]}
+        # Java saves once a second what is in its wheel, and is killed.
+        time.sleep(2.5)  # sleep: so it has them there
+
+    def begin_transactions(self, stage: int) -> None:
+        """Commit one, and leave two that wait for their end when this broker ends."""
+        with Producer(self.namesrv, self.topic("tx")) as producer:
+            for kind in ("waits-C", "waits-R", "done-C"):
+                message = Message(self.topic("Tx"), f"{stage}-{kind}".encode())
+                with producer.transaction(message) as transaction:
+                    if kind.startswith("waits"):
+                        transaction.leave_open()
+        self.committed += [f"{stage}-waits-C", f"{stage}-done-C"]
+
+    def end_transactions(self) -> None:
+        """Say what became of those that wait; each message that was committed is there once."""
+        group, topic = self.topic("tx"), self.topic("Tx")
+        with Producer(self.namesrv, group, checker=end_of, heartbeat_interval_ms=500) as producer:
+            assert producer.queues(topic)
+            await_visible(self.namesrv, topic, self.committed)
+            time.sleep(QUIET_SECONDS)  # sleep: for a message that must not come
+        assert visible(self.namesrv, topic) == Counter(self.committed)
 
     def _send_singles(self, prefix: str) -> None:
         words = {"topic": self.topic("Single"), "tag": "T", "key": prefix, "count": COUNT}
@@ -108,16 +148,22 @@ class Relay:
         singles = self.client.subscribe(topic=self.topic("Single"), group=group)
         batches = self.client.subscribe(topic=self.topic("Batch"), group=f"{group}-batch")
         late = self.client.subscribe(topic=self.topic("Late"), group=f"{group}-late")
+        timed = self.client.subscribe(topic=self.topic("Timed"), group=f"{group}-timed")
         singles.wait("got", len(self.sent))
         batches.wait("got", len(self.batched))
         self._await_all(late, Counter(self.delayed))
+        self._await_all(timed, Counter(self.timed.keys()))
         with ThreadPoolExecutor() as pool:  # each takes a second or more to leave
-            got, got_batched, got_late = pool.map(Talk.leave, (singles, batches, late))
+            leaving = pool.map(Talk.leave, (singles, batches, late, timed))
+            got, got_batched, got_late, got_timed = leaving
         assert places(got) == places(self.sent)
         assert bodies(got_batched) == bodies(self.batched)
         if exactly:
+            assert bodies(got_timed) == Counter(self.timed.keys())
             assert bodies(got_late) == Counter(self.delayed)
         assert {row["body"] for row in got_late} == set(self.delayed)
+        assert {row["body"] for row in got_timed} == set(self.timed)
+        assert all(row["store_ms"] >= self.timed[row["body"]] for row in got_timed)
         with Admin(self.namesrv) as admin:
             found = [
                 message.body.decode()
@@ -125,6 +171,11 @@ class Relay:
                 for message in admin.messages_by_key(self.topic("Single"), key)
             ]
         assert Counter(found) == bodies(self.sent)
+
+
+def end_of(message: ReceivedMessage) -> TransactionState:
+    is_good = message.body.endswith(b"-C")
+    return TransactionState.COMMIT if is_good else TransactionState.ROLLBACK
 
 
 def bodies(rows: list[Row]) -> Counter[str]:
@@ -141,7 +192,7 @@ def run_relay(name: str, directory: Path, clients: Clients) -> None:
         place = {"namesrv": namesrv.address, "root": directory / "broker", "port": free_port()}
         for stage, start in enumerate(ORDERS[name]):
             before = ORDERS[name][:stage]
-            with start(directory, **place) as broker:
+            with start(directory, settings=RECALL | FLUSH_TIMERS, **place) as broker:
                 if not before:
                     relay.create_topics(broker)
                 relay.await_routes()
@@ -150,7 +201,9 @@ def run_relay(name: str, directory: Path, clients: Clients) -> None:
                     # what it delivered of delayed messages; ours is stopped.
                     relay.read_all(stage, exactly=java_broker not in before)
                     relay.read_on(exactly=before[-1] is our_broker)
+                    relay.end_transactions()
                 relay.send(stage)
+                relay.begin_transactions(stage)
 
 
 @pytest.fixture(scope="module")

@@ -84,10 +84,19 @@ class HurriedClock(SystemClock):
 
 
 def preload() -> None:
-    """Load what a store needs, kernels included, before the first fork."""
+    """Load what a store and a broker need, kernels included, before the first fork."""
+    from crash import forked_broker
     from orbitmq.format.kernels import compiled
 
+    assert forked_broker.serve
     compiled()
+
+
+def broker(config: str) -> None:
+    """Serve as a broker until killed."""
+    from crash import forked_broker
+
+    forked_broker.serve(config)
 
 
 def run(
@@ -182,3 +191,10 @@ def _ack(number: int, result: AppendResult) -> bytes:
     if result.status is not AppendStatus.PUT_OK:
         raise AssertionError(f"message {number}: {result.status.name} {result.reason}")
     return Ack(number, result.log_offset, result.queue_offset, result.size).packed()
+
+
+def run_timers(root: str, seed: int, first: int, acks: str, shadow: str = "") -> None:
+    """Append timer messages and deliver them until killed; see `timer_writer`."""
+    from crash import timer_writer
+
+    timer_writer.run(root, seed, first, acks, shadow)

@@ -36,6 +36,18 @@ def test_stores_of_a_java_broker_have_no_finding(name, tmp_path, doctor):
     assert doctor.fine(unpack(name, tmp_path), "--config", GOLDEN / f"{name}.conf")
 
 
+def test_a_timer_checkpoint_that_says_too_much_is_told(tmp_path, doctor):
+    root = unpack("timer", tmp_path)
+    path = root / "config" / "timercheck"
+    page = bytearray(path.read_bytes())
+    page[8:16] = (10**12).to_bytes(8, "big")
+    path.write_bytes(page)
+
+    finding = doctor.one("timer: says that", root, "--config", GOLDEN / "timer.conf", code=4)
+
+    assert (finding["severity"], finding["where"]) == ("corrupt", f"{path}, position 8")
+
+
 def test_a_store_that_nobody_closed_is_told(tmp_path, doctor):
     root = unpack("crashed", tmp_path)
 

@@ -377,6 +377,7 @@ def test_a_replica_that_does_not_follow_is_told_with_its_gap(cluster, doctor):
         Cluster(primary).create("Orders", queues=1)
         Cluster(primary).send("Orders", "a")
         replica = {"brokerId": "1", "brokerRole": "SLAVE", "namesrvAddr": primary.namesrv}
+        replica["haMasterAddress"] = "127.0.0.1:9"  # nobody listens there
         with Broker(settings=replica):
             finding = doctor.one("does not follow its primary", primary.namesrv)
             doctor.follow(finding)

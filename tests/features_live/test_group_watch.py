@@ -121,6 +121,25 @@ def test_what_a_member_hands_over_in_the_middle_of_its_work_is_counted_exactly(c
     assert (bounds(came, 1, "duplicates"), bounds(came, 1, "burst")) == ((5, 5), (5, 5))
 
 
+def test_it_goes_on_when_the_broker_was_away(cluster):
+    cluster.create("Orders", queues=2)
+    cluster.output("group", "create", "readers")
+    given = {"rebalance_interval_ms": 100, "heartbeat_interval_ms": 100}
+    with Member(cluster.namesrv, "readers", "Orders", "a", **given) as one:
+        wait_until(lambda: one.queues == [0, 1] and one.has_retry_queue)
+        with watching(cluster.namesrv, "readers") as watch:
+            with cluster.broker.down():
+                failed = watch.next_note("no look at readers: ")
+            watch.next_note("readers can be looked at again")
+            with Member(cluster.namesrv, "readers", "Orders", "b", **given):
+                wait_until(lambda: one.queues == [0])
+                assert moves(watch.next_move())
+            code, _ = watch.interrupt()
+
+    assert failed.endswith("; trying again\n")
+    assert code == 0
+
+
 def test_people_get_a_table(cluster, monkeypatch):
     cluster.create("Orders", queues=2)
     cluster.output("group", "create", "readers")

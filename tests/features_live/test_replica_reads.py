@@ -61,7 +61,7 @@ def test_a_replica_is_suggested_to_those_further_behind_than_the_share_of_memory
     with Broker() as broker:
         size = run_live(lambda: fill(LiveClient(broker.address)))
     memory = BORDER * size * 100 // 40
-    monkeypatch.setattr("orbitmq.store.reads.read.physical_memory", lambda: memory)
+    monkeypatch.setattr("orbitmq.store.reads.limits.physical_memory", lambda: memory)
     with Broker(settings=settings) as broker:
         assert run_live(lambda: fill(LiveClient(broker.address))) == size
         broker.wait_dispatched()

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from orbitmq.logs.lines import json_formatter, text_formatter
+from orbitmq.logs.lines import JsonLines
 from orbitmq.logs.secrets import is_secret
+from orbitmq.logs.text_lines import text_formatter
 from orbitmq.setting_keys import KNOWN_KEYS
 
 BODY = "the body of a message"
@@ -34,7 +35,7 @@ def failed() -> logging.LogRecord:
 
 
 def test_json_has_time_level_component_event_and_fields_in_this_order() -> None:
-    line = json_formatter().format(record("%d of %s", 3, "T", topic="Größe\n", count=2))
+    line = JsonLines().format(record("%d of %s", 3, "T", topic="Größe\n", count=2))
 
     assert line == (
         '{"time":"2023-11-14T22:13:20.123Z","level":"warning","component":"broker.x",'
@@ -43,9 +44,7 @@ def test_json_has_time_level_component_event_and_fields_in_this_order() -> None:
 
 
 def test_loggers_of_libraries_keep_their_whole_name() -> None:
-    assert (
-        json.loads(json_formatter().format(record("x", name="asyncio")))["component"] == "asyncio"
-    )
+    assert json.loads(JsonLines().format(record("x", name="asyncio")))["component"] == "asyncio"
 
 
 def test_text_is_one_line_whatever_peers_say() -> None:
@@ -61,7 +60,7 @@ def test_text_is_one_line_whatever_peers_say() -> None:
     )
 
 
-@pytest.mark.parametrize("formatter", [json_formatter(), text_formatter(colors=False)])
+@pytest.mark.parametrize("formatter", [JsonLines(), text_formatter(colors=False)])
 def test_a_traceback_has_no_values_of_variables(formatter: logging.Formatter) -> None:
     text = formatter.format(failed())
 
@@ -70,7 +69,7 @@ def test_a_traceback_has_no_values_of_variables(formatter: logging.Formatter) ->
     assert BODY not in text
 
 
-@pytest.mark.parametrize("formatter", [json_formatter(), text_formatter(colors=True)])
+@pytest.mark.parametrize("formatter", [JsonLines(), text_formatter(colors=True)])
 def test_secret_fields_are_masked_at_any_depth(formatter: logging.Formatter) -> None:
     fields = {"secretKey": "hidden1", "settings": {"password": "hidden2", "logLevel": "info"}}
 

@@ -6,11 +6,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from orbitmq.spark.start.session import make_session
+from spark.drivers import SHORT_LIFE
 from spark.standalone import StandaloneCluster, standalone_cluster
 
 CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": SHORT_LIFE,
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 
@@ -21,6 +23,18 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
+    """Return a session that compiles nothing: what a test asks once is compiled for nothing."""
+    names = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    before = {name: spark.conf.get(name) for name in names}
+    for name, value in names.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value or "")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from command import ORBITMQ
+from spark.drivers import quick_executors
 
 EXECUTORS = Path(__file__).with_name("executors")
 SECONDS = 280.0
@@ -47,6 +48,7 @@ class FaultyCommand:
         told = json.dumps({"calls": str(self._calls), **(faults or {})})
         settings = {
             **SMALL,
+            **quick_executors(),
             **(conf or {}),
             "spark.python.daemon.module": "faulty_workers",
             "spark.executorEnv.PYTHONPATH": str(EXECUTORS),

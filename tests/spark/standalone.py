@@ -21,6 +21,7 @@ from pathlib import Path
 import pyspark
 
 from orbitmq.spark.start.java import find_java
+from spark.drivers import quick_java
 
 START_SECONDS = 120.0
 STOP_SECONDS = 20.0
@@ -131,6 +132,7 @@ def _environment(directory: Path, added: Mapping[str, str] | None) -> dict[str, 
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(directory),
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": quick_java(),
         "SPARK_NO_DAEMONIZE": "1",
         **(added or {}),
     }

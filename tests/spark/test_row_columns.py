@@ -67,6 +67,7 @@ def _expected(log: Bytes, start: int, base_offset: int) -> dict[str, Any]:
         "reconsume_times": record.reconsume_times,
         "prepared_offset": record.prepared_offset,
         "body_crc": record.body_crc,
+        "body_length": len(record.body),
         "properties": record.property_map,
         "body": record.body,
         "error": None,

@@ -19,6 +19,7 @@ from orbitmq.units import MiB
 
 pytestmark = pytest.mark.spark
 
+READER = "spark.orbitmq.reader"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -26,6 +27,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return golden_stores.unpack("mixed", tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(autouse=True, params=["auto", "rows"])
+def reader(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each test of this file with both readers: by columns, and by rows."""
+    spark.conf.set(READER, request.param)
+    yield request.param
+    spark.conf.unset(READER)
 
 
 @contextmanager
@@ -67,6 +76,7 @@ def _expected(record: dict[str, Any]) -> dict[str, Any]:
         "reconsume_times": record["reconsumeTimes"],
         "prepared_offset": record["preparedTransactionOffset"],
         "body_crc": record["bodyCRC"],
+        "body_length": record["bodyLength"],
         "properties": properties,
         "body": record["bodySha256"],
         "error": None,

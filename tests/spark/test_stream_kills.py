@@ -1,6 +1,6 @@
 """Streams whose whole process is killed again and again while messages are sent: each one exactly once.
 
-ORBITMQ_STREAM_KILLS says how often (3; the full run is 20).
+ORBITMQ_STREAM_KILLS says how often (2; the full run is 20).
 """
 
 import json

@@ -59,7 +59,7 @@ def same_as_check(root: Path, store: str, split_bytes: int) -> CheckReport:
 @pytest.mark.feature("P6")
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_of_a_real_broker_has_no_findings(store: str, tmp_path: Path) -> None:
-    report = same_as_check(unpack(store, tmp_path), store, 15_000)
+    report = same_as_check(unpack(store, tmp_path), store, 60_000)
 
     assert report.findings == ()
     assert report.records == len(rows(store, "record"))
@@ -82,7 +82,7 @@ def test_a_verification_changes_nothing(tmp_path: Path) -> None:
 def test_every_damaged_variant_has_the_findings_of_a_check(variant: str, tmp_path: Path) -> None:
     root = damage(unpack("crashed", tmp_path), variant)
 
-    report = same_as_check(root, "crashed", 30_000)
+    report = same_as_check(root, "crashed", 90_000)
 
     assert bool(report.findings) == (variant != "none")
 
@@ -242,7 +242,7 @@ def test_a_planted_fault_has_the_findings_of_a_check(
     root = unpack("mixed", tmp_path)
     fault(root)
 
-    report = same_as_check(root, "mixed", 25_000)
+    report = same_as_check(root, "mixed", 100_000)
 
     assert FAULTS[fault] <= {finding.kind for finding in report.findings}
 
@@ -261,7 +261,7 @@ def test_many_faults_at_once(tmp_path: Path) -> None:
     ):
         fault(root)
 
-    for split_bytes in (7_000, SEGMENT // 2, 10 * SEGMENT):
+    for split_bytes in (20_000, SEGMENT // 2, 10 * SEGMENT):
         report = same_as_check(root, "mixed", split_bytes)
 
     assert {Kind.FILE, Kind.RECORD, Kind.TAIL} <= {finding.kind for finding in report.findings}

@@ -28,6 +28,7 @@ def evaluate(text, **properties):
         ("a > 3000000000", {"a": "-3000000000"}, False),
         ("a = 7", {"a": "0" * 5_000 + "7"}, True),
         ("a < 1", {"a": "-" + "0" * 5_000}, True),
+        ("a > 1", {"a": "٣"}, True),
         ("a > 1.5", {"a": " NaN "}, True),
         ("a = 1.0", {"a": "0x1p0"}, True),
         ("a STARTSWITH 'it''s'", {"a": "it's me"}, True),
@@ -37,7 +38,7 @@ def test_an_expression_says_what_the_documents_say(text, properties, expected):
     assert evaluate(text, **properties) is expected
 
 
-@pytest.mark.parametrize("value", ["1.5", "3000000000", " 2", "x", "1_0", "", "9" * 5_000])
+@pytest.mark.parametrize("value", ["1.5", "3000000000", " 2", "x", "1_0", "", "9" * 5_000, "𝟏"])
 def test_a_text_that_is_no_such_number_is_an_error(value):
     with pytest.raises(Sql92EvaluationError):
         evaluate("a > 1", a=value)

@@ -166,3 +166,15 @@ def test_catching_up_takes_little_and_never_waits(tmp_path: Path) -> None:
 
     assert world.queues.next_offset(0) == 20
     assert not world.service.catch_up(1 << 20)
+
+
+def test_a_round_that_somebody_takes_over_leaves_the_thread_asleep(tmp_path: Path) -> None:
+    builder = LogBuilder(8192).add_all(make_request(n, "T", 0) for n in range(20))
+    service = _world(tmp_path, builder).service
+    service.offer(lambda: True)
+
+    service.notify()
+    assert not service._wake.is_set()
+    service.wake_now()  # whoever took it over could not do it
+
+    assert service._wake.is_set()

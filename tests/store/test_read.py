@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from orbitmq.format.cq_unit import decode_units
 from orbitmq.format.record import decode_record
 from orbitmq.message import GetStatus
 from orbitmq.store.config import StoreConfig
@@ -126,6 +127,49 @@ def test_with_more_files_per_read_a_filter_looks_on_until_it_finds_something(
     assert (alone.status, alone.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 10)
 
 
+def test_of_what_a_unit_holds_the_low_half_is_the_hash_of_the_tag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, _ = _world(tmp_path)
+    read = world.queues.read_units
+
+    def with_high_half(number: int, first: int, count: int) -> bytes:
+        units = decode_units(read(number, first, count))
+        return b"".join(
+            unit._replace(tag_hash=unit.tag_hash + (5 << 32)).encode() for unit in units
+        )
+
+    monkeypatch.setattr(world.queues, "read_units", with_high_half)
+
+    result = world.reader.get("T", 0, 0, 32, filter=TagFilter.parse("TagB"))
+
+    assert result.queue_offsets == list(range(1, 30, 3))
+
+
+def test_tags_are_found_where_units_hold_addresses_of_ext_units(tmp_path: Path) -> None:
+    builder = LogBuilder()
+    builder.add_all(make_request(n, "T", 0, tag="AB"[n % 2], body_bytes=9) for n in range(9))
+    world = make_world(small_layout(tmp_path), builder.log(), with_ext=True)
+    world.service.dispatch_now()
+
+    result = world.reader.get("T", 0, 0, 32, filter=TagFilter.parse("B"))
+
+    assert result.queue_offsets == [1, 3, 5, 7]
+
+
+def test_a_filter_looks_on_behind_padding(tmp_path: Path) -> None:
+    builder = LogBuilder()
+    for n in range(20):
+        builder.add(make_request(n, "T", 0, tag="AB"[n % 2], body_bytes=9), 15 if n == 10 else None)
+    world = make_world(small_layout(tmp_path, cq_file_bytes=2000), builder.log())
+    world.service.dispatch_now()
+
+    result = world.reader.get("T", 0, 0, 32, filter=TagFilter.parse("B"))
+
+    assert result.queue_offsets == [1, 3, 5, 7, 9, 16, 18, 20, 22, 24]
+    assert result.next_offset == 25
+
+
 @pytest.mark.feature("F26")
 def test_only_records_with_a_matching_tag_hash_are_read_from_the_log(tmp_path: Path) -> None:
     world, _ = _world(tmp_path)
@@ -137,9 +181,11 @@ def test_only_records_with_a_matching_tag_hash_are_read_from_the_log(tmp_path: P
 
     assert result.queue_offsets == list(range(1, 30, 3))
     assert result.next_offset == 30
-    assert read == result.log_offsets
+    assert read == result.log_offsets[:1]  # all of them, from the first on, in one piece
+    read.clear()
     none = world.reader.get("T", 0, 0, 32, filter=TagFilter.parse("TagX"))
     assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
+    assert read == []
 
 
 def test_tags_with_equal_hashes_are_both_returned(tmp_path: Path) -> None:

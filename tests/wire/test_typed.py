@@ -17,16 +17,38 @@ from wire_registry import (
 )
 
 LATER = {
-    *(37, 39, 325, 326, 370),  # transactions, request-reply, recall
-    *(60, 61, 400, 401, 402, 907, 1007, 3005),  # timer, assignment, replication, access control
-    *range(200050, 200056),  # pop
+    *(60, 61, 370),  # timer, recall
+    *(907, 1007, 3005),  # replication, access control
     3442,  # pop, as answered by a broker that sees half of its code
     *(50, 9999),  # nobody knows these
 }
 """Codes in the recordings whose typed classes come with their features."""
 
 NO_FIELDS = {
-    *(21, 25, 26, 28, 34, 41, 42, 43, 45, 46, 106, 200, 201, 206, 304, 305, 306, 311, 316, 319, 328)
+    *(
+        21,
+        25,
+        26,
+        28,
+        34,
+        41,
+        42,
+        43,
+        45,
+        46,
+        106,
+        200,
+        201,
+        206,
+        304,
+        305,
+        306,
+        311,
+        316,
+        319,
+        328,
+    ),
+    *(400, 401, 402),
 }
 """Requests that carry all they have to say in the body, or have nothing to say."""
 

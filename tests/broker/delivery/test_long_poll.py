@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from broker_world import BrokerWorld, FakeConnection
-from orbitmq.broker.delivery.long_poll import Parked
+from orbitmq.broker.delivery.long_poll import CATCH_UP_BYTES, CONVERSATION_MS, Parked
+from orbitmq.message import AppendRequest
 
 
 class Attempts:
@@ -68,6 +69,45 @@ def test_what_grows_while_growth_is_looked_at_is_told_again(tmp_path: Path) -> N
         assert attempts.calls == [False] * 3  # for the first, and for the one that came late
 
 
+def test_in_a_conversation_the_loop_dispatches_itself_unless_it_is_much(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path) as world:
+        attempts, thread = Attempts(answer=False), world.store._dispatch._wake
+        park(world, world.connect(), attempts)
+
+        def append(count: int) -> tuple[int, bool]:
+            """Return how often the pull was tried for so many messages, and whether the thread was woken."""
+            attempts.calls.clear()
+            thread.clear()
+            for _ in range(count):
+                world.store.append(AppendRequest("T", 0, bytes(4_000)))
+            world.turn()
+            return len(attempts.calls), thread.is_set()
+
+        assert append(1) == (0, True)  # so far nobody got what was awaited
+        world.settle()
+        assert append(3) == (1, False)
+        assert append(CATCH_UP_BYTES // 4_000 + 1) == (0, True)
+        world.settle()
+        world.clock.advance(CONVERSATION_MS + 1)
+        assert append(1) == (0, True)
+
+
+def test_who_parks_ends_the_lingering_of_a_round_that_has_nothing_left_to_do(
+    tmp_path: Path,
+) -> None:
+    """Else the next message, which somebody waits for, would wait with that round."""
+    with BrokerWorld(tmp_path) as world:
+        dispatch = world.store._dispatch
+        world.store.append(AppendRequest("T", 0, b"nobody waits"))
+        assert dispatch._wake.is_set()  # the thread lingers
+        assert world.store.catch_up(CATCH_UP_BYTES)
+        dispatch._no_linger.clear()
+
+        park(world, world.connect(), Attempts(answer=False))
+
+        assert dispatch._no_linger.is_set()
+
+
 def test_a_closed_connection_takes_its_pulls_along(tmp_path: Path) -> None:
     with BrokerWorld(tmp_path) as world:
         client, other = world.connect(), world.connect()
@@ -100,13 +140,13 @@ def test_deadlines_come_in_order_and_answered_ones_are_forgotten(tmp_path: Path)
         park(world, client, late, wait_ms=2_000)
         park(world, client, early, wait_ms=1_000)
         world.clock.advance(1_000)
-        poll.expire()
+        poll.deadlines.expire()
         assert (early.calls, late.calls, poll.count) == ([True], [], 1)
         for _ in range(5_000):
             park(world, client, Attempts())
             poll.wake("T", 0)
         assert poll.count == 0
-        assert len(poll._deadlines) < 2_000
+        assert len(poll.deadlines._heap) < 2_000
 
 
 def test_the_loops_own_timer_ends_a_wait(tmp_path: Path) -> None:
@@ -116,3 +156,13 @@ def test_the_loops_own_timer_ends_a_wait(tmp_path: Path) -> None:
         world.loop.call_later(0.05, world.loop.stop)
         world.loop.run_forever()
         assert attempts.calls == [True]
+
+
+def test_who_comes_later_and_waits_shorter_is_not_late(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path) as world:
+        patient, hasty = Attempts(), Attempts()
+        park(world, world.connect(), patient, wait_ms=60_000)
+        park(world, world.connect(), hasty, wait_ms=0)
+        world.loop.call_later(0.05, world.loop.stop)
+        world.loop.run_forever()
+        assert (patient.calls, hasty.calls) == ([], [True])

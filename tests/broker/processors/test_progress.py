@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from admin_world import AdminWorld
+from orbitmq.wire.bodies.heartbeat import Subscription
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.stats import (
     BrokerConsumeStats,
@@ -161,3 +162,79 @@ def test_units_of_a_queue_are_told_within_bounds(world: AdminWorld) -> None:
     assert offline["filterData"] == "G@T is not online!"
     world.consumer("G", "T")
     assert json.loads(ask(0, 1, consumerGroup="G")[1])["subscriptionData"]["topic"] == "T"
+
+
+# Lag behind a filter
+
+
+def subscribed(world: AdminWorld, expression: str, kind: str = "TAG", topic: str = "T") -> None:
+    world.consumer("G", topic)
+    group = world.context.consumers.group("G")
+    assert group is not None
+    group.subscriptions[topic] = Subscription(
+        topic=topic, sub_string=expression, expression_type=kind
+    )
+
+
+def counted(world: AdminWorld, topic: str = "T") -> list[tuple[int | None, bool | None]]:
+    fields = {"consumerGroup": "G", "topicList": topic, "countMatching": "true"}
+    stats = ConsumeStats.decode(world.request(RequestCode.GET_CONSUME_STATS, **fields).body)
+    return [(one.matching, one.matching_is_estimate) for one in stats.offset_table.values()]
+
+
+def tagged(world: AdminWorld, *tags: str, topic: str = "Tagged") -> None:
+    if topic not in world.context.topics:
+        world.topic(topic)
+    for tag in tags:
+        world.append(topic, b"x", properties=f"TAGS\x01{tag}\x02n\x01{len(tag)}\x02".encode())
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "count"),
+    [
+        ("TAG", "*", 6),
+        ("TAG", "A", 2),
+        ("TAG", "A || CCC", 4),
+        ("TAG", "Z", 0),
+        ("SQL92", "n > 1 AND TAGS <> 'Z'", 3),
+        ("SQL92", "n = 7", 0),
+    ],
+)
+def test_only_what_the_filter_lets_through_is_lag(
+    world: AdminWorld, kind: str, expression: str, count: int
+) -> None:
+    tagged(world, "A", "BB", "CCC", "A", "D", "CCC")
+    subscribed(world, expression, kind, "Tagged")
+
+    assert counted(world, "Tagged") == [(count, False)]
+
+
+def test_what_was_consumed_is_no_lag(world: AdminWorld) -> None:
+    tagged(world, "A", "B", "A", "A")
+    subscribed(world, "A", topic="Tagged")
+    world.context.offsets.commit("G", "Tagged", 0, 2)
+
+    assert counted(world, "Tagged") == [(2, False)]
+    world.context.offsets.commit("G", "Tagged", 0, 4)
+    assert counted(world, "Tagged") == [(0, False)]
+
+
+def test_of_a_group_that_is_not_online_nobody_counts(world: AdminWorld) -> None:
+    tagged(world, "A", "B")
+
+    assert counted(world, "Tagged") == [(None, None)]
+
+
+def test_an_expression_that_means_nothing_is_not_counted(world: AdminWorld) -> None:
+    tagged(world, "A", "B")
+    subscribed(world, "n >", "SQL92", "Tagged")
+
+    assert counted(world, "Tagged") == [(None, None)]
+
+
+def test_who_does_not_ask_gets_the_members_that_rocketmq_has(world: AdminWorld) -> None:
+    subscribed(world, "A")
+
+    answer = world.request(RequestCode.GET_CONSUME_STATS, consumerGroup="G", topicList="T")
+
+    assert b"matching" not in answer.body

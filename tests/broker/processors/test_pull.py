@@ -235,6 +235,23 @@ def test_properties_are_filtered_by_what_the_group_subscribed_to(tmp_path: Path)
 
 
 @pytest.mark.feature("F28")
+def test_a_pull_passes_over_hundreds_of_messages_that_its_expression_does_not_want(
+    tmp_path: Path,
+) -> None:
+    with MessageWorld(tmp_path) as world:
+        producer, client = world.connect(), world.connect()
+        for number in range(300):
+            given = f"n\x01{number}\x02price\x01{number / 4}\x02"
+            replay(world, producer, send_command(body=b"%d" % number, properties=given))
+        wanted = "price > 50.0 AND (n = 207 OR n = '250') OR n = 3"
+
+        answer = replay(world, client, pull_command(expressionType="SQL92", subscription=wanted))
+
+        assert [record.body for record in records_of(answer.body)] == [b"3", b"207", b"250"]
+        assert answer.fields["nextBeginOffset"] == "300"
+
+
+@pytest.mark.feature("F28")
 def test_a_parked_pull_waits_for_a_message_that_its_expression_selects(tmp_path: Path) -> None:
     with MessageWorld(tmp_path) as world:
         producer, client = world.connect(), world.connect()
@@ -385,7 +402,7 @@ def test_nobody_is_parked_for_longer_than_an_hour(tmp_path: Path) -> None:
         assert world.context.long_poll.count == 1
 
         world.clock.advance(HOUR_MS)
-        world.context.long_poll.expire()
+        world.context.long_poll.deadlines.expire()
 
         assert world.context.long_poll.count == 0
 

@@ -127,7 +127,7 @@ def test_free_buffers_of_the_pool_are_counted(tmp_path: Path) -> None:
 
 
 def test_replica_is_not_active(tmp_path: Path) -> None:
-    with AdminWorld(tmp_path, store={"role": Role.REPLICA}) as world:
+    with AdminWorld(tmp_path, store={"role": Role.REPLICA}, broker_id=1) as world:
         assert figures(world)["brokerActive"] == "false"
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from drawn_sends import KEY, NEW, batch, frame, sends
+from drawn_sends import KEY, NEW, NOW_MS, SOON_MS, TIMES, batch, frame, sends
 from golden_frames import good_frames
 from message_replay import MessageWorld, send_command
 from orbitmq.broker.router import BrokerHandler
@@ -24,6 +24,7 @@ from orbitmq.message import AppendStatus
 from orbitmq.net.config import NetConfig
 from orbitmq.net.connection import Connection
 from orbitmq.store.config import FlushMode
+from orbitmq.store.timer.timer_store import TimerStore
 from orbitmq.units import KiB
 from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.command import ONEWAY_FLAG, Command, Encoding
@@ -31,6 +32,7 @@ from orbitmq.wire.fast import kernels as send_kernels
 from orbitmq.wire.frame import FrameDecoder
 
 TOPICS = ("Orders", "Paid", NEW)
+DAY_MS = 86_400_000
 EXAMPLES = int(os.environ.get("ORBITMQ_SEND_EXAMPLES", "150"))
 """How many drawn conversations the comparison has; it passed with 100 000."""
 
@@ -58,8 +60,10 @@ class Transport:
 class Producer:
     """A producer's connection to a broker that takes sends by kernels, or that does not."""
 
-    def __init__(self, root: Path, *, by_kernels: bool, **given: Any) -> None:
+    def __init__(self, root: Path, *, by_kernels: bool, timers: bool = True, **given: Any) -> None:
         self.world = MessageWorld(root, **given)
+        assert self.world.clock.now_ms() == NOW_MS
+        self.timers = TimerStore.open(self.world.store, self.world.clock) if timers else None
         self.taken = 0
         self.answers: list[Command] = []  # to what a `Pair` compared last
         if by_kernels:
@@ -169,6 +173,7 @@ def frames_in(data: bytes) -> list[bytes]:
 
 FIRST = [frame(send_command(topic, queue_id=queue)) for topic in TOPICS[:2] for queue in range(4)]
 """They make topics and queues known."""
+FIRST += [frame(send_command(topic, properties=KEY + TIMES[0])) for topic in TOPICS[:2]]
 
 
 # --- single cases ---
@@ -188,6 +193,62 @@ def test_a_client_batch_is_taken() -> None:
     send = frame(send_command("Orders", body, code=320, properties="WAIT\x01true\x02", m="true"))
     quick = both_ways([send * 3], FIRST)
     assert quick.taken == 3 * len(send)
+
+
+def test_sends_that_wait_for_a_time_are_taken_and_told_their_handle() -> None:
+    sends = [
+        frame(send_command("Orders", b"x", queue_id=queue, properties=KEY + text))
+        for text in (*TIMES, "", f"TIMER_DELIVER_MS\x01{SOON_MS + 900}\x02")
+        for queue in (0, 3)
+    ]
+    quick = both_ways([b"".join(sends)] * 2, FIRST)
+    assert quick.taken == 2 * sum(map(len, sends))
+    handles = [(answer.fields or {}).get("recallHandle") for answer in quick.answers]
+    assert handles.count(None) == 2 * 2 + 8  # and the first ones
+
+
+def test_a_time_for_a_topic_that_none_has_waited_for_goes_the_ordinary_way_once() -> None:
+    send = frame(send_command(properties=KEY + TIMES[0]))
+    quick = both_ways([send, send, send], [*FIRST[:8], FIRST[9]])
+    assert quick.taken == 2 * len(send)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "TIMER_DELAY_SEC\x010\x02",
+        f"TIMER_DELIVER_MS\x01{NOW_MS}\x02",
+        f"TIMER_DELAY_MS\x01{3 * DAY_MS + 1}\x02",
+    ],
+)
+def test_what_is_due_or_too_far_away_goes_the_ordinary_way_with_its_neighbours(time: str) -> None:
+    send = frame(send_command(properties=KEY + time))
+    near = frame(send_command(properties=f"{KEY}TIMER_DELAY_MS\x01{3 * DAY_MS}\x02"))
+    soon = frame(send_command(properties=f"{KEY}TIMER_DELIVER_MS\x01{NOW_MS + 1}\x02"))
+    assert both_ways([near + soon + send], FIRST).taken == 0
+    assert both_ways([near + soon], FIRST).taken == len(near + soon)
+
+
+def test_without_a_timer_wheel_times_are_refused_on_both_ways() -> None:
+    send = frame(send_command(properties=KEY + TIMES[0]))
+    quick = both_ways([send * 2], FIRST, timers=False)
+    assert quick.taken == 0
+    assert {answer.code for answer in quick.answers[-2:]} == {1}
+
+
+def test_a_slot_that_has_as_many_as_it_may_have_is_looked_at_one_by_one(tmp_path: Path) -> None:
+    quick = Producer(tmp_path, by_kernels=True, store={"timer_slot_count_max": 3})
+    quick.send(FIRST)
+    send = frame(send_command(properties=KEY + TIMES[0]))
+    assert quick.timers is not None
+    for expected in (2, 2, 2):
+        quick.taken = 0
+        quick.send([send * 2])
+        quick.world.settle()
+        quick.timers.turn(100, 0)
+        assert quick.taken in (0, expected * len(send))
+    assert quick.taken == 0
+    quick.log()
 
 
 @pytest.mark.feature("F31")
@@ -224,7 +285,9 @@ def test_oneway_sends_are_taken_and_not_answered(tmp_path: Path) -> None:
         "UNIQ_KEY\x01A B\x02",
         "UNIQ_KEY\x01A",
         "UNIQ_KEY\x01A\x02DELAY\x013\x02",
-        "UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x013\x02",
+        "UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x013\x02TIMER_DELAY_MS\x013\x02",
+        "UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x013\x02TIMER_DEL_UNIQKEY\x01Orders+K\x02",
+        "UNIQ_KEY\x01A\x02TIMER_DELAY_SEC\x013\x02REAL_TOPIC\x01X\x02",
         "UNIQ_KEY\x01A\x02INNER_NUM\x013\x02",
         "UNIQ_KEY\x01A\x02TRAN_MSG\x01true\x02",
         "UNIQ_KEY\x01A\x02POP_CK\x01x\x02",
@@ -719,3 +782,16 @@ def test_with_sync_flush_a_send_to_memory_is_answered_although_no_disk_has_it(
     assert [answer.code for answer in answers] == [0, 0, 0]
     assert producer.taken == (3 * len(frame(send_command("M"))) if by_kernels else 0)
     producer.world.__exit__(None, None, None)
+
+
+def test_a_time_for_a_topic_in_memory_is_refused_on_both_ways(tmp_path: Path) -> None:
+    told = []
+    for way in (False, True):
+        producer = memory_producer(tmp_path / f"{way}", by_kernels=way)
+        read = [send_command("M"), send_command("M", properties=KEY + TIMES[0]), send_command("M")]
+        answers = FrameDecoder().receive(producer.send([b"".join(map(frame, read))]))
+        told.append([(answer.code, answer.remark) for answer in answers])
+        assert len(producer.world.records("M")) == 3
+        producer.world.__exit__(None, None, None)
+    assert told[0] == told[1]
+    assert [code == 0 for code, _ in told[0]] == [True, False, True]

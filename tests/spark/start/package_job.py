@@ -25,8 +25,10 @@ def main(master: str, settings: str, store: str) -> None:
     spark = make_session(app="package", master=given, conf=json.loads(settings), quiet=True)
     try:
         workers = spark.sparkContext.parallelize(range(4), 4).map(look).collect()
-        count = spark.read.format("orbitmq").option("includeBody", "false").load(store).count()
-        answer = {"master": spark.sparkContext.master, "workers": workers, "count": count}
+        rows = spark.read.format("orbitmq").option("includeBody", "false").load(store)
+        plan = rows._jdf.queryExecution().toString()
+        answer = {"master": spark.sparkContext.master, "workers": workers, "count": rows.count()}
+        answer["reader"] = "columns" if "(columns)" in plan else "rows"
         sys.stdout.write(json.dumps(answer) + "\n")
     finally:
         spark.stop()

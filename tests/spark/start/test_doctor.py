@@ -13,7 +13,7 @@ from orbitmq.cli.spark.options import require_pyspark, spark_settings
 from orbitmq.errors import ConfigError, SparkSetupError
 from orbitmq.spark.start import doctor
 from spark.bare_python import make_bare_python
-from spark.drivers import SMALL
+from spark.drivers import SMALL, quick_executors
 from spark.standalone import StandaloneCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -32,7 +32,7 @@ def test_a_machine_as_it_should_be_is_all_ok(tmp_path: Path):
     lines = [line.split() for line in done.stdout.splitlines() if "  ok " in f" {line}"]
     assert [line[1] for line in lines] == [
         *("python", "pyspark", "pyarrow", "numba", "SPARK_HOME", "java", "class"),
-        *("machine", "PYSPARK_PYTHON", "spark", "workers"),
+        *("machine", "PYSPARK_PYTHON", "spark", "reader", "workers"),
     ]
     assert done.stderr == ""
 
@@ -41,7 +41,11 @@ def test_workers_without_the_package_are_a_problem_with_the_next_step(
     cluster: StandaloneCluster, tmp_path: Path
 ):
     python = make_bare_python(tmp_path)
-    options = ["--master", cluster.master, *CONF, "--conf", "spark.orbitmq.package=installed"]
+    conf = [
+        *CONF,
+        *(word for pair in quick_executors().items() for word in ("--conf", "=".join(pair))),
+    ]
+    options = ["--master", cluster.master, *conf, "--conf", "spark.orbitmq.package=installed"]
 
     done = command.run("spark", "doctor", "--output", "json", *options, PYSPARK_PYTHON=str(python))
 

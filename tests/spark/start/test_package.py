@@ -13,10 +13,12 @@ import pytest
 import golden_stores
 from orbitmq import __version__
 from orbitmq.errors import SparkSetupError
+from orbitmq.spark.columns.install import COLUMNS, SETTING
+from orbitmq.spark.start.class_archive import DRIVER_OPTIONS
 from orbitmq.spark.start.java import find_java
 from orbitmq.spark.start.package import ARCHIVE, write_package
 from spark.bare_python import make_bare_python
-from spark.drivers import SMALL, run_command
+from spark.drivers import SMALL, quick_executors, quick_java, run_command
 from spark.standalone import StandaloneCluster
 
 # Starting a cluster, a driver and executors takes its time where other tests run beside.
@@ -99,11 +101,12 @@ def test_without_a_cache_directory_it_is_unpacked_where_the_executor_works(
     assert Path(path).is_relative_to(tmp_path)
 
 
-@pytest.mark.feature("P15")
-def test_a_session_sends_the_package_to_executors_that_lack_it(
+@pytest.mark.feature("P15", "P17")
+def test_a_session_sends_the_package_and_the_reader_to_executors_that_lack_it(
     cluster: StandaloneCluster, bare_python: Path, store: Path, tmp_path: Path
 ):
-    settings = SMALL | {"spark.executorEnv.XDG_CACHE_HOME": str(tmp_path / "cache")}
+    settings = SMALL | quick_executors()
+    settings |= {"spark.executorEnv.XDG_CACHE_HOME": str(tmp_path / "cache"), SETTING: COLUMNS}
 
     answer = run_command(
         [sys.executable, str(JOB), cluster.master, json.dumps(settings), str(store)],
@@ -114,6 +117,7 @@ def test_a_session_sends_the_package_to_executors_that_lack_it(
     for worker in answer["workers"]:
         assert Path(worker["path"]).is_relative_to(tmp_path / "cache")
         assert worker["compiled_here"] == []  # the archive had it
+    assert answer["reader"] == "columns"
     assert answer["count"] == len(golden_stores.rows("mixed", "record"))
 
 
@@ -122,7 +126,8 @@ def test_spark_submit_takes_the_archive_along(
     cluster: StandaloneCluster, archive: Path, bare_python: Path, store: Path, tmp_path: Path
 ):
     submit = Path(pyspark.__file__).with_name("bin") / "spark-submit"
-    conf = [word for item in SMALL.items() for word in ("--conf", "=".join(item))]
+    settings = SMALL | quick_executors() | {DRIVER_OPTIONS: quick_java()}
+    conf = [word for item in settings.items() for word in ("--conf", "=".join(item))]
     python = {"PYSPARK_PYTHON": str(bare_python), "PYSPARK_DRIVER_PYTHON": str(bare_python)}
 
     answer = run_command(
@@ -140,4 +145,5 @@ def test_spark_submit_takes_the_archive_along(
     )
 
     assert answer["master"] == cluster.master
+    assert answer["reader"] == "rows"  # a cluster is told to read columns
     assert answer["count"] == len(golden_stores.rows("mixed", "record"))

@@ -3,11 +3,14 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
-from orbitmq.spark.start import prestart
+from orbitmq.spark.columns import install
+from orbitmq.spark.start import daemon, prestart, session
 
 pytestmark = pytest.mark.spark
 
@@ -77,3 +80,42 @@ def test_the_process_ends_with_a_driver_that_never_asked_for_it():
     started.stdin.close()
 
     assert started.wait(timeout=60) == 0
+
+
+def test_the_pool_of_the_column_reader_ends_with_a_driver_that_never_asked_for_it():
+    path = Path(prestart.prestart_pool()[prestart.POOL_VARIABLE])
+    started = prestart._started.pop()
+
+    assert path.parent.stat().st_mode & 0o077 == 0
+    assert started.stdin is not None
+    started.stdin.close()
+
+    assert started.wait(timeout=60) == 0
+    assert not path.parent.exists()
+
+
+def test_only_a_jvm_that_is_yet_to_start_gets_a_pool(monkeypatch: pytest.MonkeyPatch):
+    local = {"spark.master": "local[2]", "spark.python.daemon.module": daemon.__name__}
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+
+    assert session.starts_pool(local)
+    assert not session.starts_pool(local | {install.SETTING: install.ROWS})
+    assert not session.starts_pool(local | {"spark.master": "spark://a:7077"})
+    assert not session.starts_pool(local | {"spark.executorEnv.A": "b"})
+
+    monkeypatch.setattr(SparkContext, "_gateway", object())  # of a session that was stopped
+    assert not session.starts_pool(local)
+
+
+def test_no_pool_is_started_where_the_path_of_its_socket_would_be_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    before = list(prestart._started)
+
+    assert prestart.prestart_pool() == {}
+    assert prestart._started == before

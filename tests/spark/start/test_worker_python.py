@@ -9,7 +9,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from orbitmq.spark.start.session import worker_python
+from orbitmq.spark.start.worker_python import worker_python
 
 pytestmark = pytest.mark.spark
 

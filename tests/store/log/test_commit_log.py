@@ -1,5 +1,7 @@
 """The commit log: what lies where after appends, and how it is found again."""
 
+from dataclasses import replace
+
 import pytest
 
 from orbitmq.format.client_batch import ClientMessage, encode_client_batch
@@ -54,8 +56,13 @@ def test_segments_are_named_by_their_start_and_have_the_exact_size(parts):
         make_request(5, store_host=HOST_V6),
         make_request(6, born_host=HOST_V6, store_host=HOST_V6),
         make_request(7, sys_flag=SysFlag.COMPRESSED | 0x300),
+        replace(make_request(8, sys_flag=SysFlag.COMMIT), prepared_offset=4711),
+        make_request(9, sys_flag=SysFlag.COMMIT, born_host=HOST_V6),
     ],
-    ids=["plain", "empty body", "version 2", "born v6", "store v6", "both v6", "compressed"],
+    ids=[
+        *("plain", "empty body", "version 2", "born v6", "store v6", "both v6", "compressed"),
+        *("committed", "committed, born v6"),
+    ],
 )
 @pytest.mark.parametrize("many", [False, True])
 def test_a_record_is_what_the_format_module_would_write(parts, request_, many):

@@ -216,7 +216,7 @@ def test_read_ahead_can_be_switched_while_the_store_runs(tmp_path):
     [
         ({}, AppendStatus.PUT_OK),
         ({"brokerRole": "SYNC_MASTER"}, AppendStatus.PUT_OK),
-        ({"brokerRole": "SLAVE"}, AppendStatus.SERVICE_NOT_AVAILABLE),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, AppendStatus.SERVICE_NOT_AVAILABLE),
     ],
 )
 def test_a_replica_takes_no_messages(tmp_path, given, status):

@@ -139,8 +139,11 @@ def test_only_sync_flush_has_a_message_on_disk_before_it_answers(tmp_path):
     ("given", "reason"),
     [
         ({"flushDiskType": "SYNC_FLUSH"}, "flushDiskType=SYNC_FLUSH"),
-        ({"brokerRole": "SLAVE"}, "brokerRole=SLAVE"),
-        ({"brokerRole": "SLAVE", "flushDiskType": "SYNC_FLUSH"}, "flushDiskType=SYNC_FLUSH"),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, "brokerRole=SLAVE"),
+        (
+            {"brokerRole": "SLAVE", "brokerId": "1", "flushDiskType": "SYNC_FLUSH"},
+            "flushDiskType=SYNC_FLUSH",
+        ),
     ],
 )
 def test_without_async_flush_on_a_primary_the_pool_is_not_used_and_the_start_says_so(

@@ -5,7 +5,7 @@ import pytest
 from conf_store import ConfStore, request_of, wires
 from message_replay import MessageWorld, pull_command, records_of
 from orbitmq.message import AppendRequest
-from orbitmq.store.reads import read
+from orbitmq.store.reads import limits
 from orbitmq.testing.builders import make_request
 from orbitmq.wire.bodies.topic_config import TopicConfig
 
@@ -30,7 +30,7 @@ def test_what_is_older_than_a_share_of_the_memory_is_read_as_from_disk(
     requests = [request_of(200) for _ in range(60)]
     # The ninth record lies exactly at the border, or one byte beyond it: there a read from disk ends.
     recent_bytes = 200 * (60 - 8) - nearer
-    monkeypatch.setattr(read, "physical_memory", lambda: memory_for(recent_bytes, ratio))
+    monkeypatch.setattr(limits, "physical_memory", lambda: memory_for(recent_bytes, ratio))
     with ConfStore(tmp_path, {**LARGE, **given}) as case:
         case.append(*requests)
 
@@ -45,7 +45,7 @@ def test_what_is_older_than_a_share_of_the_memory_is_read_as_from_disk(
 @pytest.mark.parametrize(("nearer", "count"), [(0, 32), (1, 8)])
 def test_a_pull_has_the_same_border(tmp_path, monkeypatch, nearer, count):
     recent_bytes = 200 * (60 - 8) - nearer
-    monkeypatch.setattr(read, "physical_memory", lambda: memory_for(recent_bytes))
+    monkeypatch.setattr(limits, "physical_memory", lambda: memory_for(recent_bytes))
     with MessageWorld(tmp_path) as world:
         world.context.topics.put(TopicConfig(topic_name="Orders"))
         world.append("Orders", *[bytes(200 - 91 - len("Orders"))] * 60)
@@ -80,7 +80,7 @@ def test_a_pull_has_the_same_border(tmp_path, monkeypatch, nearer, count):
 def test_a_read_ends_at_its_limits_of_count_and_bytes(
     tmp_path, monkeypatch, given, memory_bytes, size, count
 ):
-    monkeypatch.setattr(read, "physical_memory", lambda: memory_bytes)
+    monkeypatch.setattr(limits, "physical_memory", lambda: memory_bytes)
     with ConfStore(tmp_path, {**LARGE, **given}) as case:
         case.append(*[request_of(size)] * 40)
 

@@ -32,6 +32,14 @@ DEFAULTS = {
     "enableConsumeQueueExt": "false",
     "messageIndexEnable": "true",
     "messageIndexSafe": "false",
+    "mappedFileSizeTimerLog": "104857600",
+    "timerPrecisionMs": "1000",
+    "timerRollWindowSlot": "172800",
+    "timerFlushIntervalMs": "1000",
+    "timerMaxDelaySec": "259200",
+    "timerCongestNumEachSlot": "2147483647",
+    "timerStopEnqueue": "false",
+    "timerStopDequeue": "false",
     "warmMapedFileEnable": "false",
     "flushLeastPagesWhenWarmMapedFile": "4096",
     "dataReadAheadEnable": "true",
@@ -87,7 +95,7 @@ OWN = {
 }
 OTHERS = {
     "readOnlyCommitLogStorePaths": "/old",
-    "brokerRole": "SLAVE",
+    "brokerRole": "SYNC_MASTER",  # a replica needs a brokerId too
     "flushDiskType": "SYNC_FLUSH",
     "messageDelayLevel": "1s 7s",
     "deleteWhen": "02;14",
@@ -96,6 +104,8 @@ OTHERS = {
     "mappedFileSizeConsumeQueue": "4000",
     "mapperFileSizeBatchConsumeQueue": "4600",
     "diskMaxUsedSpaceRatio": "60",
+    "timerPrecisionMs": "500",
+    "timerCongestNumEachSlot": "7",
     "dispatch": "spark",
     "indexFileRollInterval": "3600000",
     "maxIndexFileNum": "7",
@@ -104,6 +114,7 @@ OTHERS = {
 """Other values, where a key takes neither any number nor true and false."""
 
 ELSEWHERE = {
+    "timerFlushIntervalMs": "tests/broker/delivery/test_timers.py",
     "messageIndexSafe": "tests/store/test_safe_index.py",
     "waitForReaders": "tests/broker/test_wait_for_readers.py",
 }

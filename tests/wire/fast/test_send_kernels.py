@@ -8,27 +8,30 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from drawn_sends import KEY, batch, frame, sends
+from drawn_sends import KEY, SOON_MS, TIMES, batch, frame, sends
 from golden_frames import decode_command, good_frames, names
 from message_replay import send_command
 from orbitmq.format.ordinary import SPECIAL_FLAGS, is_ordinary
 from orbitmq.format.record import decode_record, encode_record
-from orbitmq.message import AppendRequest, Host
+from orbitmq.message import TIMER_TOPIC, AppendRequest, Host
 from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.fast.kernels import compiled, plain, twins
 from orbitmq.wire.fast.layout import PARTS, SendKernels
 from orbitmq.wire.fast.run import SENDS_MAX, SendRun
 from orbitmq.wire.frame import FrameDecoder
+from orbitmq.wire.headers.recall import RecallHandle
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS, SendHeader
 
 MANY = settings(max_examples=300, deadline=None)
 SUFFIX = b"MSG_REGION\x01R\x02"
 ANSWER = [b'{"extFields":{"queueId":"', b'","transactionId":"', b'","msgId":"', b"ABCD"]
 ANSWER += [b'","queueOffset":"', b'"},"opaque":', b"}"]
+ANSWER += [b'","recallHandle":"', b'","queueOffset":"', b"v1 ", b" broker-a "]
 BORN, STORE = Host(b"\x0a\x00\x00\x01", 5000), Host(b"\x0a\x00\x00\x02", 10911)
 STORE_MS, LOG_OFFSET, POSITION = 1_700_000_000_123, 1 << 40, 13
 FRAME_MAX, BODY_MAX = 40_000, 5_000
+SLOT_MS = 1_700_000_008_000
 assert len(ANSWER) == PARTS
 
 
@@ -47,6 +50,9 @@ class Outcome:
         out = np.full(POSITION + run.record_bytes + 7, 0xEE, dtype=np.uint8)
         hosts = BORN.packed() + STORE.packed()
         next_offsets = [100 * number for number in range(len(run.queues))]
+        self.waiting, self.times = run.waiting, [column.tolist() for column in run.times]
+        run.waiting_offset = 7_000
+        run.wait_in(SLOT_MS + 1_000 * np.arange(run.waiting))
         run.write(out, POSITION, LOG_OFFSET, STORE_MS, hosts, next_offsets)
         self.unpublished = out.tobytes()
         run.publish()
@@ -121,6 +127,58 @@ def test_the_twins_are_equal_for_recorded_frames(name: str) -> None:
     for raw in frames:
         both(raw)
     both(b"".join(frames))
+
+
+def test_times_are_found_and_written_alike() -> None:
+    """One send with each, and two that go to the same queue without waiting, in between."""
+    sends = [
+        frame(send_command(properties=KEY + text, queue_id=3))
+        for text in (TIMES[0], "", TIMES[1], "", TIMES[2])
+    ]
+    found = both(b"".join(sends))
+    assert (found.count, found.waiting) == (5, 3)
+    assert found.times == [[2, 3, 1], [5_000, 7, SOON_MS]]
+    records = []
+    at = POSITION
+    while len(records) < 5:
+        records.append(decode_record(found.records, at))
+        at += records[-1].size
+    assert [(one.topic, one.queue_id, one.queue_offset) for one in records] == [
+        *((TIMER_TOPIC, 0, 7_000), ("Orders", 3, 0), (TIMER_TOPIC, 0, 7_001)),
+        *(("Orders", 3, 1), (TIMER_TOPIC, 0, 7_002)),
+    ]
+    assert (
+        records[2].properties
+        == (
+            f"{KEY}{TIMES[1]}MSG_REGION\x01R\x02TIMER_OUT_MS\x01{SLOT_MS + 1000}\x02"
+            "REAL_TOPIC\x01Orders\x02REAL_QID\x013\x02"
+        ).encode()
+    )
+    handles = [
+        (answer.fields or {}).get("recallHandle")
+        for answer in FrameDecoder().receive(found.answers)
+    ]
+    expected = RecallHandle("Orders", "broker-a", str(SLOT_MS + 2_001), "K1")
+    assert handles[4] == expected.encode()
+    assert (handles[1], handles[3]) == (None, None)
+
+
+@MANY
+@given(st.lists(st.tuples(st.text("aZ09", min_size=1), st.text("TU", min_size=1)), min_size=1))
+def test_handles_of_all_lengths(names: list[tuple[str, str]]) -> None:
+    found = both(
+        b"".join(
+            frame(send_command(topic, properties=f"UNIQ_KEY\x01{key}\x02{TIMES[0]}"))
+            for key, topic in names[:8]
+        )
+    )
+    assert found.count == len(names[:8])
+    told = [(one.fields or {})["recallHandle"] for one in FrameDecoder().receive(found.answers)]
+    slots = [str(SLOT_MS + 1_000 * number + 1) for number in range(len(told))]
+    assert told == [
+        RecallHandle(topic, "broker-a", slot, key).encode()
+        for (key, topic), slot in zip(names, slots, strict=False)
+    ]
 
 
 # --- what they promise, asked of both ---

@@ -54,3 +54,13 @@ def test_numbers_have_64_bits(number):
 @pytest.mark.parametrize("text", ["false", "", "yes", "1", "0"])
 def test_only_true_is_true(text):
     assert not Sample.read({"consumerGroup": "g", "queueId": "1", "isForce": text}).is_force
+
+
+def test_a_class_of_headers_costs_nothing_until_it_is_used():
+    class Unused(Header):
+        topic: str
+
+    assert "__dataclass_fields__" not in vars(Unused)
+
+    assert Unused(topic="T").write() == {"topic": "T"}
+    assert repr(Unused.read({"topic": "T"})).endswith("Unused(topic='T')")

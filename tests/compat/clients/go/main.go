@@ -66,6 +66,7 @@ func (w words) namesrv() []string {
 func main() {
 	rlog.SetLogLevel("warn")
 	senders, receivers := map[string]*sender{}, map[string]*receiver{}
+	transactors := map[string]*transactor{}
 	input := bufio.NewScanner(os.Stdin)
 	for input.Scan() {
 		verb, w := parse(input.Text())
@@ -82,6 +83,12 @@ func main() {
 		case "leave":
 			go receivers[id].leave()
 			delete(receivers, id)
+		case "transact":
+			transactors[id] = &transactor{words: w}
+			go transactors[id].run()
+		case "resign":
+			go transactors[id].resign()
+			delete(transactors, id)
 		default:
 			write(w, "error", row{"why": "unknown command " + verb})
 		}
@@ -91,5 +98,8 @@ func main() {
 	}
 	for _, each := range receivers {
 		each.leave()
+	}
+	for _, each := range transactors {
+		each.resign()
 	}
 }

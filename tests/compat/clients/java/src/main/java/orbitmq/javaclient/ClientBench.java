@@ -14,7 +14,7 @@ import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
-/** Measures a broker through the Java client: send NAMESRV TOPIC THREADS BATCH SECONDS, or push NAMESRV TOPIC THREADS COUNT. */
+/** Measures a broker through the Java client: send NAMESRV TOPIC THREADS BATCH SECONDS, push NAMESRV TOPIC THREADS COUNT, or request NAMESRV TOPIC THREADS SECONDS. */
 public final class ClientBench {
     private static final byte[] BODY = new byte[1024];
 
@@ -26,6 +26,8 @@ public final class ClientBench {
         int threads = Integer.parseInt(arguments[3]);
         if (arguments[0].equals("send")) {
             send(namesrv, topic, threads, Integer.parseInt(arguments[4]), Double.parseDouble(arguments[5]));
+        } else if (arguments[0].equals("request")) {
+            RequestBench.run(namesrv, topic, threads, Double.parseDouble(arguments[4]));
         } else {
             push(namesrv, topic, threads, Long.parseLong(arguments[4]));
         }
@@ -116,7 +118,7 @@ public final class ClientBench {
         print(count.get() / seconds, count.get(), new long[] {0});
     }
 
-    private static void print(double rate, long messages, long[] sorted) {
+    static void print(double rate, long messages, long[] sorted) {
         System.out.printf(
                 "{\"rate\":%.1f,\"messages\":%d,\"p50_ms\":%.4f,\"p99_ms\":%.4f,\"p999_ms\":%.4f}%n",
                 rate, messages, at(sorted, 0.5), at(sorted, 0.99), at(sorted, 0.999));

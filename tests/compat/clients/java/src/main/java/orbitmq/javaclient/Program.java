@@ -10,6 +10,8 @@ import java.util.concurrent.ConcurrentHashMap;
 public final class Program {
     private final Map<String, Sender> senders = new ConcurrentHashMap<>();
     private final Map<String, Receiver> receivers = new ConcurrentHashMap<>();
+    private final Map<String, Replier> repliers = new ConcurrentHashMap<>();
+    private final Map<String, Transactor> transactors = new ConcurrentHashMap<>();
 
     private Program() {
     }
@@ -24,6 +26,8 @@ public final class Program {
         }
         program.senders.values().forEach(Sender::stop);
         program.receivers.values().parallelStream().forEach(Receiver::leave);
+        program.repliers.values().parallelStream().forEach(Replier::leave);
+        program.transactors.values().parallelStream().forEach(Transactor::resign);
         Producers.shutdown();
         System.exit(0);
     }
@@ -36,6 +40,9 @@ public final class Program {
                     senders.put(words.id(), sender);
                     sender.run();
                     break;
+                case "recall":
+                    Rows.write(words, "recalled", "message_id", Timed.recall(Producers.get(words), words));
+                    break;
                 case "stop":
                     senders.remove(words.id()).stop();
                     break;
@@ -44,14 +51,34 @@ public final class Program {
                     receivers.put(words.id(), receiver);
                     receiver.start();
                     break;
+                case "request":
+                    new Requester(words).run();
+                    break;
+                case "answer":
+                    Replier replier = new Replier(words);
+                    repliers.put(words.id(), replier);
+                    replier.start();
+                    break;
                 case "leave":
-                    receivers.remove(words.id()).leave();
+                    if (repliers.containsKey(words.id())) {
+                        repliers.remove(words.id()).leave();
+                    } else {
+                        receivers.remove(words.id()).leave();
+                    }
+                    break;
+                case "transact":
+                    Transactor transactor = new Transactor(words);
+                    transactors.put(words.id(), transactor);
+                    transactor.run();
+                    break;
+                case "resign":
+                    transactors.remove(words.id()).resign();
                     break;
                 default:
                     Rows.write(words, "error", "why", "unknown command " + words.verb);
             }
         } catch (Exception e) {
-            Rows.write(words, "error", "why", String.valueOf(e));
+            Rows.write(words, "error", "why", e + (e.getCause() == null ? "" : ": " + e.getCause()));
         }
     }
 }

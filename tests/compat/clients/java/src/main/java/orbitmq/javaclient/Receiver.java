@@ -20,7 +20,8 @@ final class Receiver {
     Receiver(Words words) throws Exception {
         this.words = words;
         failures = words.number("fail", 0);
-        consumer = new DefaultMQPushConsumer(words.text("group", "receivers"));
+        consumer = new DefaultMQPushConsumer(
+            words.text("group", "receivers"), words.text("trace", "false").equals("true"), null);
         consumer.setNamesrvAddr(words.text("namesrv", ""));
         consumer.setPollNameServerInterval(words.number("poll", 30000));
         consumer.setInstanceName(words.text("instance", "receive" + words.id()));
@@ -34,6 +35,10 @@ final class Receiver {
         // A heartbeat that meets a rebalance is left out; until the next one the broker refuses the pulls.
         consumer.setHeartbeatBrokerInterval(3000);
         consumer.setMaxReconsumeTimes(words.number("times", -1));
+        if (words.text("pop", "").equals("true")) {
+            // Not in 4.9: there the client decides which queues it has, and pulls them.
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        }
         String sql = words.text("sql", "");
         if (sql.isEmpty()) {
             consumer.subscribe(words.text("topic", ""), words.text("tags", "*"));
@@ -68,7 +73,7 @@ final class Receiver {
             Rows.write(words, "got", "body", new String(message.getBody(), StandardCharsets.UTF_8), "message_id",
                 message.getMsgId(), "topic", message.getTopic(), "tag", message.getTags(), "key", message.getKeys(),
                 "broker", message.getBrokerName(), "queue", message.getQueueId(), "offset", message.getQueueOffset(),
-                "times", message.getReconsumeTimes());
+                "times", message.getReconsumeTimes(), "store_ms", message.getStoreTimestamp());
             taken &= message.getReconsumeTimes() >= failures;
         }
         return taken;

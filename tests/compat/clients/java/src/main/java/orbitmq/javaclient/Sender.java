@@ -81,6 +81,7 @@ final class Sender {
         if (words.number("delay", 0) > 0) {
             message.setDelayTimeLevel(words.number("delay", 0));
         }
+        Timed.set(words, message);
         return message;
     }
 
@@ -91,7 +92,8 @@ final class Sender {
     private void wrote(Message message, SendResult result) {
         Rows.write(words, "sent", "body", body(message), "message_id", result.getMsgId(), "offset_id",
             result.getOffsetMsgId(), "status", result.getSendStatus(), "broker", result.getMessageQueue().getBrokerName(),
-            "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset());
+            "queue", result.getMessageQueue().getQueueId(), "offset", result.getQueueOffset(),
+            "handle", Timed.handle(result));
     }
 
     /** A batch that stays one record has one id. */
