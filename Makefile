@@ -11,8 +11,13 @@ READY := $(VENV)/.ready
 PREPARED := $(VENV)/.spark-prepared
 RESULTS := build/features.json
 
+# The tests start Python hundreds of times: what it compiled is kept, even where the surroundings forbid that.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Two workers: the tests are to fit a machine of two cores.
 WORKERS ?= 2
+# One more for the quick tests: some of them wait, for a deadline or a process.
+QUICK_WORKERS ?= 3
 PYTEST := $(BIN)/pytest --feature-results=$(RESULTS) --durations=12 --durations-min=20
 
 .PHONY: help install check format test test-spark test-crash mutants features features-update demo bench clean
@@ -31,6 +36,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@echo "compiling the kernels, once"
 	@$(BIN)/python -c 'from orbitmq.wire.fast.kernels import compiled; compiled()'
+	@$(BIN)/python -c 'from orbitmq.sql92.fast.kernels import compiled; compiled()'
 	@touch $(READY)
 
 # The tests start Spark a hundred times; where Java cannot keep its classes, they take longer.
@@ -38,47 +44,66 @@ $(PREPARED): $(READY)
 	@-$(BIN)/orbitmq spark prepare
 	@touch $(PREPARED)
 
+# Each check is a recipe of its own, so that they run side by side; mypy, which takes longest, begins first.
+CHECKS := check-types check-imports check-unreached check-tests check-mutants check-format check-lint
 check: $(READY) ## format, lint, types, import contracts; tests that cannot fail, code that only tests call
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	@$(MAKE) --no-print-directory --keep-going --jobs $(WORKERS) --output-sync=target $(CHECKS)
+
+.PHONY: $(CHECKS)
+check-types:
 	$(BIN)/mypy
+check-imports:
 	$(BIN)/lint-imports
+check-unreached:
 	$(BIN)/python tools/unreached.py
+check-tests:
 	$(BIN)/python tools/lint_tests.py
+check-mutants:
 	$(BIN)/python tools/mutants.py --check
+check-format:
+	$(BIN)/ruff format --check .
+check-lint:
+	$(BIN)/ruff check .
 
 format: $(READY) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Spark, killing and Java tests use both cores themselves: they run alone, after the rest, and those of
-# Spark in one process, for they share a JVM. (Side by side they save a minute in fifteen, and real clients miss their deadlines.)
-# All parts always run, so that the summary is whole; the last failure decides the exit code.
-QUICK := not crash and not compat and not spark
-SPARK := spark and not crash and not compat
-ALONE := crash or compat
+# Tests of Spark run in one process, for they share a JVM, beside those with Java's brokers and clients, which wait most
+# of their time; what they print comes at their end. All parts always run, so that the summary is whole; the last
+# failure decides the exit code.
+# Tests of Spark and Java are in these folders: to collect all the others once more takes its time.
+HEAVY := tests/bench tests/cli tests/compat tests/spark
+QUICK := not compat and not spark
+SPARK := spark and not compat
+JAVA := compat
+SPARK_LOG := build/spark-tests.log
 test: $(READY) $(PREPARED) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
-	@rm -f $(RESULTS)
+	@rm -f $(RESULTS); mkdir -p build
 	@status=0; \
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
-	$(PYTEST) -q -m '$(SPARK)' || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
-	$(PYTEST) -q -m '$(ALONE)' || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
+	$(PYTEST) -q -n $(QUICK_WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
+	$(PYTEST) -q -m '$(SPARK)' $(HEAVY) >$(SPARK_LOG) 2>&1 & spark=$$!; \
+	trap "kill $$spark 2>/dev/null || true" EXIT; \
+	$(PYTEST) -q -m '$(JAVA)' $(HEAVY) || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
+	wait $$spark || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
+	cat $(SPARK_LOG); \
 	$(BIN)/python tools/features.py --results $(RESULTS) --summary --check || status=$$?; \
 	exit $$status
 
 test-spark: $(READY) ## the Spark tests alone, without those that kill or need Java clients
-	$(BIN)/pytest -q -m '$(SPARK)' tests/spark
+	$(BIN)/pytest -q -m '$(SPARK) and not crash' tests/spark
 
-test-crash: $(READY) ## 1 000 kills and 200 power cuts (long)
-	ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
+test-crash: $(READY) ## 1 000 kills and 200 power cuts, 200 kills amid transactions, timers and pops each (long)
+	ORBITMQ_TIMER_KILLS=200 ORBITMQ_POP_KILLS=200 ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
+	ORBITMQ_HOSTILE_FRAMES=100000 $(BIN)/pytest -q --timeout 0 tests/broker/test_hostile.py
 
 mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (an hour)
 	ORBITMQ_COMPAT_BUILD=$(CURDIR)/build/compat $(BIN)/python tools/mutants.py
 
 $(RESULTS): $(READY)
-	-$(PYTEST) -q -n $(WORKERS) --dist worksteal -m 'feature and $(QUICK)'
-	-$(PYTEST) -q -m 'feature and $(SPARK)'
-	-$(PYTEST) -q -m 'feature and ($(ALONE))'
+	-$(PYTEST) -q -n $(QUICK_WORKERS) --dist worksteal -m 'feature and $(QUICK)'
+	-$(PYTEST) -q -m 'feature and $(SPARK)' $(HEAVY)
+	-$(PYTEST) -q -m 'feature and $(JAVA)' $(HEAVY)
 
 features: $(RESULTS) ## the inventory: what the last `make test` proved, what fails, what is missing
 	@$(BIN)/python tools/features.py --results $(RESULTS)
