@@ -187,7 +187,7 @@ class BrokerWorld:
     def route(self, *processors: Processor) -> None:
         """Have requests answered by these processors."""
         for processor in processors:
-            self.router.add(processor.handlers())
+            self.router.use(processor)
 
     def tell(self, connection: FakeConnection, *requests: Command) -> list[Command]:
         """Send requests, as of one read; return everything that came back on that connection."""

@@ -16,7 +16,6 @@ from broker_world import BrokerWorld, FakeConnection
 from orbitmq.broker.delivery.timers import Timers
 from orbitmq.broker.processors.acks import AckProcessor
 from orbitmq.broker.processors.pop import PopProcessor
-from orbitmq.broker.router import BrokerHandler
 from orbitmq.format.properties import encode_properties
 from orbitmq.format.record import Record, decode_record
 from orbitmq.message import TIMER_TOPIC, AppendRequest, AppendResult
@@ -73,9 +72,7 @@ class PopWorld(BrokerWorld):
         self.engine.log.append = self._maybe_append  # type: ignore[method-assign]
         self.topic(TOPIC, queues)
         self.context.groups.get_or_create(GROUP)
-        acks = AckProcessor(self.context)
-        self.route(PopProcessor(self.context), acks)
-        self.handler = BrokerHandler(self.router, None, self.context.on_close, acks)
+        self.route(PopProcessor(self.context), AckProcessor(self.context))
         self.client = self.connect()
         self._opaque = 0
 

@@ -54,3 +54,51 @@ def test_what_the_first_answers_start_leaves_before_the_others_are_looked_at():
     assert [event for event in events if event.startswith("answered")] == [
         f"answered {code}" for code in range(1, 33)
     ]
+
+
+class TakesOdd(ConnectionHandler):
+    """Takes frames of requests with an odd code as bytes, one by one; notes the order of everything."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def take_bytes(self, connection: Connection, data: bytes) -> int:
+        taken = 4 + int.from_bytes(data[:4])
+        (command,) = FrameDecoder().receive(data[:taken]) or [Command(0)]
+        if command.is_response or not command.code % 2:
+            return 0
+        self.events.append(f"taken {command.code}")
+        return taken
+
+    def on_commands(self, connection: Connection, requests: list[Command]) -> None:
+        self.events += [f"request {request.code}" for request in requests]
+
+
+def test_what_stands_behind_answers_is_offered_as_bytes_in_the_order_in_which_it_came() -> None:
+    handler = TakesOdd()
+
+    async def talk() -> None:
+        connection = Connection(handler, NetConfig())
+        connection.connection_made(NotedTransport(lambda _: None))
+        for opaque in (1, 2, 3):
+            command = Command(326)
+            connection.ask(command, 10_000, lambda answer: handler.events.append("answer"))
+            assert command.opaque == opaque
+        answer_1, answer_2, answer_3 = (
+            encode_command(Command(0, opaque=opaque, flag=RESPONSE_FLAG)) for opaque in (1, 2, 3)
+        )
+        send_5, send_7, send_9, pull = (encode_command(Command(code)) for code in (5, 7, 9, 12))
+        connection.data_received(answer_1 + send_5 + answer_2[:10])
+        connection.data_received(answer_2[10:] + send_7 + pull + answer_3 + send_9)
+        await asyncio.sleep(0)
+
+    asyncio.run(talk())
+
+    assert handler.events == [
+        *("answer", "taken 5", "answer", "taken 7"),
+        *(
+            "answer",
+            "request 12",
+            "request 9",
+        ),  # behind a request that nobody takes, all is decoded
+    ]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbitmq.wire.command import Command, Encoding
+from orbitmq.wire.command import RESPONSE_FLAG, Command, Encoding
 from orbitmq.wire.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, FrameDecoder, encode_command
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -156,3 +156,57 @@ def test_a_large_frame_in_small_pieces_is_put_together_once():
     assert len(found) == 1
     assert len(found[0].body) == 4 << 20
     assert decoder.waiting_bytes == 0
+
+
+def answer_frame(number: int, **given: object) -> bytes:
+    return encode_command(Command(0, opaque=number, flag=RESPONSE_FLAG, **given))
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        b"",
+        encode_command(Command(310, {"i": '"flag":1'}, b'"flag":1', opaque=9)),
+        answer_frame(3)[:-1],
+        answer_frame(3, encoding=Encoding.BINARY),
+        struct.pack(">iI", 3, 0) + b'"flag":1',
+        struct.pack(">iI", FRAME_BYTES_MAX, 20) + b'{"code":0,"flag":1}',
+        frame(b'{"code":0,"flag":1'),
+        frame(b'{"code":0,"flag":1}', mark=7 << 24),
+    ],
+    ids=[
+        "nothing",
+        "a send",
+        "half of one",
+        "binary",
+        "length",
+        "too long",
+        "no JSON",
+        "no encoding",
+    ],
+)
+def test_answers_at_the_beginning_are_cut_off_and_nothing_else_is(behind: bytes) -> None:
+    answers = answer_frame(1, body=b"x") + answer_frame(2, fields={"a": "b"})
+
+    commands, rest = FrameDecoder().answers_first(answers + behind)
+
+    assert [command.opaque for command in commands] == [1, 2]
+    assert (commands[0].body, commands[1].fields, rest) == (b"x", {"a": "b"}, behind)
+
+
+def test_a_request_that_looks_like_an_answer_is_the_last_one_that_is_cut_off() -> None:
+    looks = Command(10, opaque=1, flag=16)  # "flag":16
+
+    commands, rest = FrameDecoder().answers_first(encode_command(looks) + answer_frame(2))
+
+    assert commands == [looks]
+    assert rest == answer_frame(2)
+
+
+@given(commands=st.lists(COMMANDS, max_size=6))
+def test_with_or_without_answers_first_a_stream_is_the_same(commands: list[Command]) -> None:
+    decoder = FrameDecoder()
+
+    answers, rest = decoder.answers_first(b"".join(map(encode_command, commands)))
+
+    assert answers + decoder.receive(rest) == commands

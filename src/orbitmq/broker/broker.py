@@ -247,7 +247,7 @@ class Broker:
 
     async def _serve(self, ports: Ports) -> None:
         context = self.context
-        self._sends, acks = SendProcessor(context), AckProcessor(context)
+        self._sends = SendProcessor(context)
         router = Router(
             (
                 self._sends,
@@ -255,7 +255,7 @@ class Broker:
                 ReplyProcessor(context),
                 PullProcessor(context),
                 PopProcessor(context),
-                acks,
+                AckProcessor(context),
                 AssignmentProcessor(context),
                 QueryProcessor(context),
                 ClientsProcessor(context),
@@ -271,7 +271,7 @@ class Broker:
             ),
             context.request_log,
         )
-        handler = BrokerHandler(router, self._sends, context.on_close, acks)
+        handler = BrokerHandler(router, self._sends, context.on_close)
         for port in (ports.port, ports.fast_port):
             server = Server(handler, self.config.net)
             await server.start(self.config.bind_host, port)

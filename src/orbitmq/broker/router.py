@@ -5,8 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Final
 
-from orbitmq.broker.processors.acks import AckProcessor
-from orbitmq.broker.processors.processor import Processor, RequestHandler, failure_answer
+from orbitmq.broker.processors.processor import (
+    HandleMany,
+    Processor,
+    RequestHandler,
+    failure_answer,
+)
 from orbitmq.broker.processors.send import SendProcessor
 from orbitmq.net.connection import Connection, ConnectionHandler
 from orbitmq.net.request_log import RequestLog
@@ -14,9 +18,6 @@ from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command, Encoding
 
 logger = logging.getLogger(__name__)
-
-HandleMany = Callable[[Connection, Sequence[Command]], None]
-"""Answers requests of one kind that came together, each by itself."""
 
 SEND_CODES: Final = frozenset(
     (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -61,8 +62,15 @@ class Router:
     ) -> None:
         self.request_log = request_log or RequestLog()
         self._handlers: dict[int, RequestHandler] = {}
+        self.together: dict[int, HandleMany] = {}
+        """Who answers requests with these codes that came together."""
         for processor in processors:
-            self.add(processor.handlers())
+            self.use(processor)
+
+    def use(self, processor: Processor) -> None:
+        """Have requests answered by this processor."""
+        self.add(processor.handlers())
+        self.together.update(processor.together())
 
     def add(self, handlers: Mapping[int, RequestHandler]) -> None:
         for code, handler in handlers.items():
@@ -107,21 +115,18 @@ def unsupported_remark(code: int) -> str:
 
 
 class BrokerHandler(ConnectionHandler):
-    """What a broker's servers tell: requests go to the router; sends of one read go together, so do acks."""
+    """What a broker's servers tell: requests go to the router; sends of one read together, and others."""
 
     def __init__(
         self,
         router: Router,
         sends: SendProcessor | None = None,
         on_close: Sequence[Callable[[Connection], None]] = (),
-        acks: AckProcessor | None = None,
     ) -> None:
         self._router, self._sends, self._on_close = router, sends, on_close
-        self._many: dict[int, HandleMany] = {}
+        self._many = router.together
         if sends is not None:
             self._many.update(dict.fromkeys(SEND_CODES, sends.handle_many))
-        if acks is not None:
-            self._many[RequestCode.ACK_MESSAGE] = acks.handle_many
         self._log = router.request_log
 
     def take_bytes(self, connection: Connection, data: bytes) -> int:

@@ -184,14 +184,34 @@ class Connection(asyncio.Protocol):
             on_answer(UnreachableError(self.peer, what))
 
     def _offer(self, take_bytes: Callable[["Connection", bytes], int], data: bytes) -> bytes:
-        """Let the handler take what it can; return the rest."""
-        self._in_turn = True
-        try:
-            taken = take_bytes(self, data) if data else 0
-        finally:
-            self._in_turn = False
-        self._flush()
-        return data[taken:] if taken else data
+        """Let the handler take what it can; return the rest.
+
+        A peer that was asked sends its next requests right behind its answers: those are taken first.
+        """
+        rest = self._answers_first(data)
+        while rest and not self._paused and not self._backlog and not self.closed:
+            self._in_turn = True
+            try:
+                taken = take_bytes(self, rest)
+            finally:
+                self._in_turn = False
+            self._flush()
+            if not taken:
+                break
+            left = rest[taken:]
+            rest = self._answers_first(left)
+            if rest is left:
+                break  # no answers, but nothing for the handler either
+        return rest
+
+    def _answers_first(self, data: bytes) -> bytes:
+        """Take the answers that these bytes begin with; return the rest, the same bytes if there are none."""
+        if not self._waiting or not data:
+            return data
+        answers, rest = self._decoder.answers_first(data)
+        if answers:
+            self._take(answers)
+        return rest
 
     # --- commands that came ---
 

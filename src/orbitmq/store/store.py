@@ -251,9 +251,14 @@ class MessageStore(StoreReads):
         """Dispatch what was appended last, if it is no more than that; tell whether there is more to read."""
         return self._dispatch.catch_up(bytes_max)
 
-    def wake_dispatch(self) -> None:
-        """Say that somebody waits for what has been appended, and for what comes next."""
-        if self._dispatch.behind_bytes:
+    def wake_dispatch(self, topic: str = "", queue_id: int = 0, offset: int = 0) -> None:
+        """Say that somebody waits for what has been appended, and for what comes next.
+
+        With a topic: for messages of one of its queues from this offset on.
+        """
+        if self._dispatch.behind_bytes and (
+            not topic or self.is_undispatched(topic, queue_id, offset)
+        ):
             self._dispatch.wake_now()
         else:
             self._dispatch.wait_no_longer()

@@ -36,6 +36,7 @@ _LENGTH_MIN: Final = 4  # the mark alone
 
 _pack: Final = PREFIX.pack
 _unpack: Final = PREFIX.unpack_from
+_ANSWER: Final = b'"flag":1'
 _JSON: Final = Encoding.JSON
 _BINARY: Final = Encoding.BINARY
 
@@ -123,6 +124,32 @@ class FrameDecoder:
         if at < len(data):
             self._buffer += memoryview(data)[at:]
         return commands
+
+    def answers_first(self, data: bytes) -> tuple[list[Command], bytes]:
+        """Return the answers that these bytes begin with, whole frames in JSON only, and what follows them.
+
+        Bytes that are no frame are among what follows: `receive` finds them.
+        """
+        commands: list[Command] = []
+        end = 0
+        while end + PREFIX_BYTES <= len(data):
+            length, mark = _unpack(data, end)
+            header_at, frame_end = end + PREFIX_BYTES, end + _LENGTH_BYTES + length
+            if (
+                mark > self._header_bytes_max
+                or not mark + _LENGTH_MIN <= length <= self._length_max
+                or frame_end > len(data)
+                or data.find(_ANSWER, header_at, header_at + mark) < 0
+            ):
+                break
+            try:
+                self._cut(data[end:frame_end], commands)
+            except RemoteProtocolError:
+                break
+            end = frame_end
+            if not commands[-1].is_response:
+                break  # it only looked like one
+        return commands, data[end:] if end else data
 
     def _cut(self, data: bytes, commands: list[Command]) -> int:
         """Decode the frames that are whole; return where the rest begins."""

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from async_run import until
 from broker_world import BrokerWorld, FakeConnection
 from orbitmq.broker.delivery.long_poll import CATCH_UP_BYTES, CONVERSATION_MS, Parked
 from orbitmq.message import AppendRequest
@@ -90,6 +91,45 @@ def test_in_a_conversation_the_loop_dispatches_itself_unless_it_is_much(tmp_path
         world.settle()
         world.clock.advance(CONVERSATION_MS + 1)
         assert append(1) == (0, True)
+
+
+def test_in_a_conversation_what_nobody_waits_for_is_left_for_the_next_round(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path) as world:
+        attempts, dispatch = Attempts(answer=False), world.store._dispatch
+        parked = park(world, world.connect(), attempts)
+        world.append("T", b"begins")
+        parked.offset = 1
+        attempts.calls.clear()
+        dispatch._wake.clear()
+
+        world.store.append(AppendRequest("Other", 0, b"a reply"))
+        world.turn()
+        assert (dispatch.behind_bytes > 0, dispatch._wake.is_set()) == (True, False)
+        world.store.append(AppendRequest("T", 0, b"awaited"))
+        world.turn()
+        assert (dispatch.behind_bytes, attempts.calls) == (0, [False])
+
+        parked.offset = 2
+        world.store.append(AppendRequest("Other", 0, b"a reply, and nothing behind it"))
+        world.turn()
+        assert dispatch.behind_bytes > 0
+        world.loop.run_until_complete(until(lambda: not dispatch.behind_bytes, seconds=5))
+        assert not dispatch._wake.is_set()  # the loop did it
+
+
+def test_who_parks_wakes_dispatch_only_for_messages_of_its_own_queue(tmp_path: Path) -> None:
+    with BrokerWorld(tmp_path) as world:
+        thread = world.store._dispatch._no_linger
+        world.store.append(AppendRequest("Other", 0, b"not dispatched"))
+        world.store._dispatch._wake.clear()
+        park(world, world.connect(), Attempts(answer=False))
+        assert not thread.is_set()
+        world.store.append(AppendRequest("T", 0, b"not dispatched either"))
+        world.store._dispatch._wake.clear()
+
+        park(world, world.connect(), Attempts(answer=False))
+
+        assert thread.is_set()
 
 
 def test_who_parks_ends_the_lingering_of_a_round_that_has_nothing_left_to_do(

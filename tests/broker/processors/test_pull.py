@@ -428,6 +428,20 @@ def test_a_pull_from_behind_a_message_that_is_not_dispatched_yet_waits(tmp_path:
         assert [record.body for record in records_of(answer.body)] == [b"B"]
 
 
+def test_a_pull_has_dispatched_what_it_may_read_and_nothing_for_the_sake_of_others(
+    tmp_path: Path,
+) -> None:
+    with MessageWorld(tmp_path) as world:
+        client = world.connect()
+        world.tell(client, send_command(queue_id=1))
+        assert [answer.code for answer in world.tell(client, pull_command(queueId=0))] == [19]
+        assert world.store.max_offset("Orders", 1) == 0  # still not dispatched
+
+        (answer,) = world.tell(client, pull_command(queueId=1))
+
+        assert (answer.code, len(list(records_of(answer.body)))) == (0, 1)
+
+
 @pytest.mark.feature("F20")
 def test_a_pull_in_vain_is_answered_at_its_time(tmp_path: Path) -> None:
     with MessageWorld(tmp_path) as world:

@@ -20,7 +20,7 @@ from orbitmq.broker.processors.reply import ReplyProcessor
 from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.errors import RequestTimeoutError, UnreachableError
 from orbitmq.format.properties import decode_properties
-from orbitmq.message import SysFlag
+from orbitmq.message import AppendRequest, AppendResult, SysFlag
 from orbitmq.store.config import FlushMode
 from orbitmq.wire.command import Command, Encoding
 
@@ -160,6 +160,33 @@ def test_each_of_two_replies_is_passed_on(world: ReplyWorld) -> None:
 
     assert [world.pushed(requester, ok()).body for _ in range(2)] == [b"one", b"two"]
     assert [answer.code for answer in replier.take()] == [0, 0]
+
+
+def test_replies_of_one_read_are_stored_by_one_call_and_each_is_answered_by_itself(
+    world: ReplyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requester, replier = world.requester(), world.connect()
+    append_many, calls = world.store.append_many_nowait, []
+
+    def noted(appends: list[AppendRequest], **given: bool) -> list[AppendResult]:
+        calls.append([append.body for append in appends])
+        return append_many(appends, **given)
+
+    monkeypatch.setattr(world.store, "append_many_nowait", noted)
+    bodies = [b"one", b"", b"gone", b"two"]
+    commands = [reply("gone@1" if body == b"gone" else REQUESTER, body) for body in bodies]
+    for opaque, command in enumerate(commands):
+        command.opaque = opaque
+    told = world.tell(replier, *commands)
+    assert [(answer.opaque, answer.code) for answer in told] == [(1, 1), (2, 1)]
+    assert "no body" in str(told[0].remark)
+    assert "not found" in str(told[1].remark)
+    assert calls == [[b"one", b"gone", b"two"]]
+
+    world.pushed(requester, Command(1))
+    world.pushed(requester, ok())
+
+    assert [(answer.opaque, answer.code) for answer in replier.take()] == [(0, 1), (3, 0)]
 
 
 def test_a_reply_that_was_pushed_before_has_one_time(world: ReplyWorld) -> None:

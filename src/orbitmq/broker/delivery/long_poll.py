@@ -8,6 +8,7 @@ Dispatch runs in a thread of the store: it only leaves the numbers of the queues
 happens in the event loop's thread.
 """
 
+import asyncio
 import logging
 import math
 import threading
@@ -28,6 +29,10 @@ CATCH_UP_BYTES: Final = 64 * KiB
 """So much the loop dispatches itself: what was just sent can be read."""
 CONVERSATION_MS: Final = 5
 """So long after a message that somebody waited for the next one is expected to be one too."""
+REST_MS: Final = 10
+"""So long a message that nobody waits for, as a stored reply, is left for the next round."""
+_LOOK_AT_QUEUES: Final = 64
+"""Of more parked pulls none is asked: a round costs less."""
 
 
 class Parked:
@@ -80,6 +85,7 @@ class LongPoll:
         self._wake_pending = False  # the loop has been asked to look at it
         self._thread = threading.get_ident()
         self._round_pending = False  # the loop dispatches in its next turn
+        self._rest_timer: asyncio.TimerHandle | None = None  # for what nobody waits for
         self._woke_at_ms = -math.inf  # when a queue grew that somebody waited for
         self._stopped = False
         self.others: list[OtherPolls] = []
@@ -115,7 +121,7 @@ class LongPoll:
         # Dispatch may have passed between the look and the parking; it did not tell of it.
         self._attempt_if_grown(parked)
         if not parked.done:
-            self._store.wake_dispatch()
+            self._store.wake_dispatch(parked.topic, parked.queue_id, parked.offset)
 
     def wake(self, topic: str, queue_id: int | None = None) -> None:
         """Answer all pulls of a topic, or of one of its queues, as things are now."""
@@ -140,6 +146,8 @@ class LongPoll:
         for others in self.others:
             others.stop()
         self.deadlines.clear()
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
 
     def drop(self, connection: Connection) -> None:
         """Forget the pulls of a connection that is gone."""
@@ -177,11 +185,32 @@ class LongPoll:
             return False
         if not self._round_pending:
             self._round_pending = True
-            self._loop.call_soon(self._dispatch)
+            self._loop.call_soon(self._dispatch_awaited)
         return True
 
-    def _dispatch(self) -> None:
+    def _dispatch_awaited(self) -> None:
+        """Dispatch what somebody waits for, and all else with it; if there is nothing, do it later."""
         self._round_pending = False
+        if self._has_awaited():
+            self._dispatch()
+        elif self._rest_timer is None:
+            self._rest_timer = self._loop.call_later(REST_MS / 1000, self._dispatch)
+
+    def _has_awaited(self) -> bool:
+        """Tell whether something that is not dispatched may be what somebody waits for."""
+        if len(self._queues) > _LOOK_AT_QUEUES or any(map(len, self.others)):
+            return True
+        behind = self._store.is_undispatched
+        return any(
+            behind(topic, queue_id, parked.offset)
+            for (topic, queue_id), waiting in self._queues.items()
+            for parked in waiting.values()
+        )
+
+    def _dispatch(self) -> None:
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
         if not self._store.catch_up(CATCH_UP_BYTES):
             self._store.wake_dispatch()  # it is much, or the thread is at it
 

@@ -11,7 +11,7 @@ from typing import Final
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.pop.rules import PopRules, require_offset
 from orbitmq.broker.pop.words import Popped
-from orbitmq.broker.processors.processor import Processor, answers, failure_answer
+from orbitmq.broker.processors.processor import HandleMany, Processor, answers, failure_answer
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.message import AppendStatus
@@ -54,6 +54,9 @@ class AckProcessor(Processor):
         """Take one ack; it is answered by itself."""
         self.handle_many(connection, [request])
 
+    def together(self) -> dict[int, HandleMany]:
+        return {RequestCode.ACK_MESSAGE: self.handle_many}
+
     def handle_many(self, connection: Connection, requests: Sequence[Command]) -> None:
         """Take acks that came together, and answer each, now or when it is on disk."""
         pops: dict[_PopKey, _PopAcks] = {}
@@ -95,12 +98,6 @@ class AckProcessor(Processor):
             answer = self._when_safe(connection, request, request.answer(), end_offset)
             if answer is not None:
                 self._send(connection, request, answer)
-
-    def _send(self, connection: Connection, request: Command, answer: Command) -> None:
-        if answer.code:
-            self._context.request_log.refused(connection, request, answer)
-        if not request.is_oneway:
-            connection.send(answer)
 
     @answers(RequestCode.BATCH_ACK_MESSAGE)
     def batch_ack(self, connection: Connection, request: Command) -> Command | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 
 RequestHandler = Callable[[Connection, Command], Command | None]
 """Answers one request; None: it is answered later, or not at all."""
+
+HandleMany = Callable[[Connection, Sequence[Command]], None]
+"""Answers requests of one kind that came together, each by itself."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Command | None])
 
@@ -54,11 +57,22 @@ class Processor:
             found.update(dict.fromkeys(getattr(method, "codes", ()), handler))
         return found
 
+    def together(self) -> dict[int, HandleMany]:
+        """Return who answers requests that came together in one read; by default each is handled alone."""
+        return {}
+
     def _catch_up_first(
         self, handler: RequestHandler, connection: Connection, request: Command
     ) -> Command | None:
         self._store.catch_up(CATCH_UP_BYTES)
         return handler(connection, request)
+
+    def _send(self, connection: Connection, request: Command, answer: Command) -> None:
+        """Answer a request that the router left to this processor."""
+        if answer.code:
+            self._context.request_log.refused(connection, request, answer)
+        if not request.is_oneway:
+            connection.send(answer)
 
     def answer_later(
         self,
@@ -78,11 +92,8 @@ class Processor:
             answer = await work
         except Exception as error:
             answer = failure_answer(connection, request, error)
-        if answer is None:
-            return
-        self._context.request_log.refused(connection, request, answer)
-        if not request.is_oneway:
-            connection.send(answer)
+        if answer is not None:
+            self._send(connection, request, answer)
 
 
 def failure_answer(connection: Connection, request: Command, error: Exception) -> Command:

@@ -88,7 +88,11 @@ class PullProcessor(Processor):
         count = min(max(header.max_msg_nums, 1), COUNT_MAX)
         offset, wanted = header.queue_offset, check.wanted
         result = self._store.get(topic, queue_id, offset, count, message_filter=wanted)
-        if result.status in _AT_END and self._store.catch_up(CATCH_UP_BYTES):
+        if (
+            result.status in _AT_END
+            and self._store.is_undispatched(topic, queue_id, offset)
+            and self._store.catch_up(CATCH_UP_BYTES)
+        ):
             result = self._store.get(topic, queue_id, offset, count, message_filter=wanted)
         if result.status in _BEYOND_END and header.queue_offset > 0:
             self._look_at_undispatched(header, result)

@@ -6,11 +6,12 @@ The replier is answered when both are done: 0 the requester has it, 1 it has not
 """
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from orbitmq.broker.context import BrokerContext
-from orbitmq.broker.processors.processor import Processor, answers
+from orbitmq.broker.processors.processor import HandleMany, Processor, answers, failure_answer
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.broker.sends.rules import SendRules
@@ -62,11 +63,40 @@ class ReplyProcessor(Processor):
         context.pending.append(lambda: self._parked)
 
     @answers(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
-    def handle(self, connection: Connection, request: Command) -> Command | None:
-        try:
-            header, _, queue_id = self._rules.admitted(connection, request)
-        except Refusal as refusal:
-            return request.answer(refusal.code, refusal.remark, fields=self._own_fields())
+    def handle(self, connection: Connection, request: Command) -> None:
+        """Pass one reply on; its replier is answered by itself."""
+        self.handle_many(connection, [request])
+
+    def together(self) -> dict[int, HandleMany]:
+        codes = RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2
+        return dict.fromkeys(codes, self.handle_many)
+
+    def handle_many(self, connection: Connection, requests: Sequence[Command]) -> None:
+        """Pass on the replies that came together, then store them, and answer each when both are done."""
+        passed: list[tuple[_Passing, AppendRequest]] = []
+        for request in requests:
+            try:
+                # The requesters wait: they come first.
+                passed.append(self._passed(connection, request))
+            except Refusal as refusal:
+                own = self._own_fields()
+                self._send(
+                    connection, request, request.answer(refusal.code, refusal.remark, fields=own)
+                )
+            except Exception as error:
+                self._send(connection, request, failure_answer(connection, request, error))
+        if passed and self._config.store_replies:
+            self._store_all(passed)
+        for passing, _ in passed:
+            if passing.waits:
+                passing.is_parked = True
+                self._parked += 1
+            else:
+                self._send(connection, passing.request, self._answer(passing))
+
+    def _passed(self, connection: Connection, request: Command) -> tuple[_Passing, AppendRequest]:
+        """Send a reply to who asked; return how that stands, and what is to be stored. Refusal: neither."""
+        header, _, queue_id = self._rules.admitted(connection, request)
         properties = decode_properties((header.properties or "").encode("utf-8", "replace"))
         properties |= {
             Property.REGION: self._config.region,
@@ -74,17 +104,8 @@ class ReplyProcessor(Processor):
         }
         encoded = encode_properties(properties)
         passing = _Passing(connection, request, queue_id)
-        # The requester waits: it comes first.
         self._push(passing, header, properties, encoded)
-        if self._config.store_replies:
-            append = _append_of(connection, request, header, encoded, queue_id)
-            passing.result = self._stored(append)
-            self._wait_for_disk(passing)
-        if not passing.waits:
-            return self._answer(passing)
-        passing.is_parked = True
-        self._parked += 1
-        return None
+        return passing, _append_of(connection, request, header, encoded, queue_id)
 
     # --- to the requester ---
 
@@ -136,30 +157,31 @@ class ReplyProcessor(Processor):
 
     # --- to the log ---
 
-    def _stored(self, append: AppendRequest) -> AppendResult | None:
-        """Append the reply; None: it could not be, which only the log of the broker tells."""
+    def _store_all(self, passed: Sequence[tuple[_Passing, AppendRequest]]) -> None:
+        """Append the replies; that one could not be, only the log of the broker tells."""
+        appends = [append for _, append in passed]
+        flush = self.flush_wait.store_flushes
         try:
-            result = self._store.append_nowait(append, flush=self.flush_wait.store_flushes)
+            results = self._store.append_many_nowait(appends, flush=flush)
         except StoreError as error:
-            logger.warning("a reply to topic %s was not stored: %s", append.topic, error)
-            return None
-        if not result.status.stored:
-            status, reason = result.status.name, result.reason
-            logger.warning(
-                "a reply to topic %s was not stored: %s %s", append.topic, status, reason
-            )
-            return None
-        self._context.statistics.on_put(append.topic, 1, result.size)
-        return result
-
-    def _wait_for_disk(self, passing: _Passing) -> None:
-        """Have the replier hear of it when the reply is on disk, or the time for that is over."""
-        result = passing.result
-        if not self._sync or result is None or result.log_offset >= MEMORY_LOG_OFFSET:
+            logger.warning("%d replies were not stored: %s", len(appends), error)
             return
-        passing.waits += 1
-        self.flush_wait.add(result.log_offset + result.size, lambda _: self._one_done(passing))
-        self.flush_wait.sync_soon()
+        for (passing, append), result in zip(passed, results, strict=True):
+            if result.status.stored:
+                self._context.statistics.on_put(append.topic, 1, result.size)
+                passing.result = result
+                self._wait_for_disk(passing, result)
+            else:
+                why = result.status.name, result.reason
+                logger.warning("a reply to topic %s was not stored: %s %s", append.topic, *why)
+        if self._sync:
+            self.flush_wait.sync_soon()
+
+    def _wait_for_disk(self, passing: _Passing, result: AppendResult) -> None:
+        """Have the replier hear of it when the reply is on disk, or the time for that is over."""
+        if self._sync and result.log_offset < MEMORY_LOG_OFFSET:
+            passing.waits += 1
+            self.flush_wait.add(result.log_offset + result.size, lambda _: self._one_done(passing))
 
     # --- to the replier ---
 
@@ -168,11 +190,7 @@ class ReplyProcessor(Processor):
         if passing.waits or not passing.is_parked:
             return
         self._parked -= 1
-        connection, request, answer = passing.connection, passing.request, self._answer(passing)
-        if answer.code:
-            self._context.request_log.refused(connection, request, answer)
-        if not request.is_oneway:
-            connection.send(answer)
+        self._send(passing.connection, passing.request, self._answer(passing))
 
     def _answer(self, passing: _Passing) -> Command:
         """Return what the replier is told; where the reply lies, even if the requester is gone."""
