@@ -28,6 +28,8 @@ QUICK_CHECKS: Final = {
     "transactionTimeOut": "2000",
     "transactionCheckInterval": "1000",
     "transactionOpBatchInterval": "200",
+    # A Java broker also counts the times when nobody was there to be asked.
+    "transactionCheckMax": "1000",
 }
 # Small files, and no refusals because the machine is slow or its disk rather full.
 SMALL_BROKER: Final = {
