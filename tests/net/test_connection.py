@@ -87,18 +87,17 @@ def test_what_stands_behind_answers_is_offered_as_bytes_in_the_order_in_which_it
         answer_1, answer_2, answer_3 = (
             encode_command(Command(0, opaque=opaque, flag=RESPONSE_FLAG)) for opaque in (1, 2, 3)
         )
-        send_5, send_7, send_9, pull = (encode_command(Command(code)) for code in (5, 7, 9, 12))
-        connection.data_received(answer_1 + send_5 + answer_2[:10])
-        connection.data_received(answer_2[10:] + send_7 + pull + answer_3 + send_9)
+        send_5, send_7, send_9, pull, send_11 = (
+            encode_command(Command(code)) for code in (5, 7, 9, 12, 11)
+        )
+        connection.data_received(answer_1 + send_5 + answer_2 + send_7 + answer_3[:10])
+        connection.data_received(answer_3[10:] + send_9 + pull + send_11)
         await asyncio.sleep(0)
 
     asyncio.run(talk())
 
     assert handler.events == [
-        *("answer", "taken 5", "answer", "taken 7"),
-        *(
-            "answer",
-            "request 12",
-            "request 9",
-        ),  # behind a request that nobody takes, all is decoded
+        *("answer", "taken 5", "answer", "taken 7", "answer", "taken 9"),
+        # Behind a request that the handler does not take, everything is decoded.
+        *("request 12", "request 11"),
     ]
