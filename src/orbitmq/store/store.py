@@ -17,7 +17,7 @@ from orbitmq.store.assembly import Dependencies, StoreParts
 from orbitmq.store.background import Background
 from orbitmq.store.clean import DiskRatio, disk_ratio
 from orbitmq.store.closing import Closing
-from orbitmq.store.config import StoreConfig, WaitFor
+from orbitmq.store.config import Role, StoreConfig, WaitFor
 from orbitmq.store.dispatch import Extra
 from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
@@ -250,6 +250,14 @@ class MessageStore(StoreReads):
     def catch_up(self, bytes_max: int) -> bool:
         """Dispatch what was appended last, if it is no more than that; tell whether there is more to read."""
         return self._dispatch.catch_up(bytes_max)
+
+    def is_undispatched(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Tell whether the log may have messages of a queue, from this offset on, that no read sees yet."""
+        if not self._dispatch.behind_bytes:
+            return False
+        # A replica gets its log as bytes: nobody counts its messages before they are dispatched.
+        is_replica = self.config.role is Role.REPLICA
+        return is_replica or self.next_queue_offset(topic, queue_id) > offset
 
     def wake_dispatch(self, topic: str = "", queue_id: int = 0, offset: int = 0) -> None:
         """Say that somebody waits for what has been appended, and for what comes next.

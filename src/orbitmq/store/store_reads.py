@@ -15,7 +15,7 @@ from orbitmq.log_read.reader import Skip, chunks
 from orbitmq.log_read.segment import Segment
 from orbitmq.message import Boundary, GetStatus, SysFlag
 from orbitmq.store.assembly import StoreParts
-from orbitmq.store.config import Role, StoreConfig
+from orbitmq.store.config import StoreConfig
 from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX, KeyQuery
 from orbitmq.store.log.log_reader import store_ms_of
 from orbitmq.store.queues.batch_queue import BatchQueues
@@ -314,12 +314,6 @@ class StoreReads:
         """Return the queue offset that the next append gets; dispatch may not have come so far yet."""
         self._require_open()
         return self._log.queue_offsets.next_offset(topic, queue_id)
-
-    def is_undispatched(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Tell whether the log may have messages of a queue, from this offset on, that no read sees yet."""
-        # A replica gets its log as bytes: nobody counts its messages before they are dispatched.
-        is_replica = self.config.role is Role.REPLICA
-        return is_replica or self.next_queue_offset(topic, queue_id) > offset
 
     def _find(self, topic: str, queue_id: int) -> tuple[ConsumeQueues | BatchQueues, int]:
         self._require_open()

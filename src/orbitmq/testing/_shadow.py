@@ -216,12 +216,13 @@ class Shadow:
         return number
 
     def _find(self, path: Path, inode: int) -> Entry | None:
-        entry = self._entry(path) if path.parent.is_dir() else None
+        if not _is_at(path, inode):
+            return self._entry_of(inode)  # it was renamed after it was opened
+        entry = self._entry(path)
         if entry is None or entry.inode != inode:
-            entry = self._entry_of(inode)
-        if entry is None and path.parent.is_dir():
+            # Somebody else made it, perhaps with the inode of a file that somebody else removed.
             self._discover(path.parent)
-            entry = self._entry_of(inode)
+            entry = self._entry(path)
         return entry
 
     def _entry_of(self, inode: int) -> Entry | None:
@@ -292,3 +293,10 @@ def _parse(line: str) -> tuple[int, Change | None] | None:
         return number, None
     name, entry, old_name = change
     return number, Change(name, None if entry is None else Entry(*entry), old_name)
+
+
+def _is_at(path: Path, inode: int) -> bool:
+    try:
+        return path.stat().st_ino == inode
+    except FileNotFoundError:
+        return False

@@ -18,7 +18,7 @@ from message_replay import (
     send_command,
     without_port,
 )
-from orbitmq.broker.processors.pull import _code
+from orbitmq.broker.processors.pull import DISPATCH_MS_MAX, _code
 from orbitmq.broker.tables.clients import ClientConnection
 from orbitmq.message import GetStatus
 from orbitmq.units import HOUR_MS
@@ -440,6 +440,31 @@ def test_a_pull_has_dispatched_what_it_may_read_and_nothing_for_the_sake_of_othe
         (answer,) = world.tell(client, pull_command(queueId=1))
 
         assert (answer.code, len(list(records_of(answer.body)))) == (0, 1)
+
+
+def test_what_was_acknowledged_before_a_pull_came_is_read_although_dispatch_is_at_it(
+    tmp_path: Path,
+) -> None:
+    """Also by a pull that does not want to wait, unless dispatch takes too long."""
+    with MessageWorld(tmp_path) as world:
+        client, busy = world.connect(), world.store._dispatch._running
+        poll = world.context.long_poll
+        world.tell(client, send_command())
+        with busy:  # as while the dispatching thread has its turn
+            assert world.tell(client, pull_command()) == []
+        world.settle()
+        (answer,) = client.take()
+        assert len(list(records_of(answer.body))) == 1
+
+        world.tell(client, send_command())
+        with busy:
+            assert world.tell(client, pull_command(queueOffset=1)) == []
+            world.clock.advance(DISPATCH_MS_MAX - 1)
+            poll.deadlines.expire()
+            assert client.take() == []
+            world.clock.advance(1)
+            poll.deadlines.expire()
+        assert [answer.code for answer in client.take()] == [19]
 
 
 @pytest.mark.feature("F20")

@@ -30,6 +30,8 @@ from orbitmq.wire.pull_flags import PullFlag
 
 COUNT_MAX: Final = 4096  # a read looks at this many messages at most; the store returns far fewer
 SUSPEND_MS_MAX: Final = 1 * HOUR_MS
+DISPATCH_MS_MAX: Final = 200
+"""So long a pull that does not want to wait does, while its queue has messages that are being dispatched."""
 _COMMIT: Final = int(PullFlag.COMMIT)
 _SUSPEND: Final = int(PullFlag.SUSPEND)
 
@@ -67,16 +69,17 @@ class PullProcessor(Processor):
         except Refusal as refusal:
             refusal.fields = refusal.fields or {}  # clients take a pull's answer to have fields
             raise
-        result = self._read(header, check)
+        result, is_behind = self._read(header, check)
         if header.sys_flag & _COMMIT and result.status is not GetStatus.OFFSET_RESET:
             self._commit(header)
-        if self._may_wait(header, result) and not request.is_oneway:
+        if self._may_wait(header, result, is_behind) and not request.is_oneway:
             self._park(connection, request, header)
             return None
         self._answer(connection, request, header, check, result)
         return None
 
-    def _read(self, header: PullHeader, check: PullCheck) -> GetResult:
+    def _read(self, header: PullHeader, check: PullCheck) -> tuple[GetResult, bool]:
+        """Return what there is, and whether there may be more that could not be dispatched just now."""
         topic, queue_id = header.topic, header.queue_id
         reset = self._context.offsets.take_reset(header.consumer_group, topic, queue_id)
         if reset is not None:
@@ -84,19 +87,18 @@ class PullProcessor(Processor):
                 self._store.min_offset(topic, queue_id),
                 self._store.max_offset(topic, queue_id),
             )
-            return GetResult(GetStatus.OFFSET_RESET, reset, low, high)
+            return GetResult(GetStatus.OFFSET_RESET, reset, low, high), False
         count = min(max(header.max_msg_nums, 1), COUNT_MAX)
         offset, wanted = header.queue_offset, check.wanted
+        # Before the look: what is dispatched in between must not be missed.
+        is_behind = self._store.is_undispatched(topic, queue_id, offset)
         result = self._store.get(topic, queue_id, offset, count, message_filter=wanted)
-        if (
-            result.status in _AT_END
-            and self._store.is_undispatched(topic, queue_id, offset)
-            and self._store.catch_up(CATCH_UP_BYTES)
-        ):
+        if is_behind and result.status in _AT_END:
+            is_behind = not self._store.catch_up(CATCH_UP_BYTES)
             result = self._store.get(topic, queue_id, offset, count, message_filter=wanted)
         if result.status in _BEYOND_END and header.queue_offset > 0:
             self._look_at_undispatched(header, result)
-        return result
+        return result, is_behind
 
     def _look_at_undispatched(self, header: PullHeader, result: GetResult) -> None:
         """Take an offset for the end of the queue that it has, only not dispatched yet."""
@@ -113,9 +115,10 @@ class PullProcessor(Processor):
 
     # --- waiting ---
 
-    def _may_wait(self, header: PullHeader, result: GetResult) -> bool:
+    def _may_wait(self, header: PullHeader, result: GetResult, is_behind: bool) -> bool:
+        """Tell whether a pull is parked: because it wants to, or for what was acknowledged before it came."""
         return (
-            bool(header.sys_flag & _SUSPEND)
+            (is_behind or bool(header.sys_flag & _SUSPEND))
             and _code(header, result.status) == ResponseCode.PULL_NOT_FOUND
             and not self._context.stopping
         )
@@ -124,7 +127,9 @@ class PullProcessor(Processor):
         """Keep the pull until its queue has something for it, or its time is over."""
         config = self._config
         wait_ms = config.short_polling_ms
-        if config.long_polling:
+        if not header.sys_flag & _SUSPEND:
+            wait_ms = DISPATCH_MS_MAX
+        elif config.long_polling:
             wait_ms = min(max(header.suspend_timeout_millis, 0), SUSPEND_MS_MAX)
         self._remember(header, header.queue_offset)
 
@@ -160,10 +165,10 @@ class PullProcessor(Processor):
         """Try a parked pull again; True: it is answered now."""
         check = self._rules.check(connection, request, header)
         now = dataclasses.replace(header, queue_offset=parked.offset)
-        result = self._read(now, check)
+        result, _ = self._read(now, check)
         while result.status is GetStatus.NO_MATCHED_MESSAGE and result.next_offset > parked.offset:
             parked.offset = now.queue_offset = result.next_offset
-            result = self._read(now, check)
+            result, _ = self._read(now, check)
         if not last and _code(now, result.status) == ResponseCode.PULL_NOT_FOUND:
             return False
         if result.status is GetStatus.OFFSET_OVERFLOW_ONE and parked.offset > header.queue_offset:
