@@ -1,11 +1,7 @@
 """What works in a broker beside requests, and whether it really does: asked of threads, tasks and ports."""
 
-from typing import Final
-
 from orbitmq.broker.context import BrokerContext
-
-SERVICE_PREFIX: Final = "service_"
-"""What their names begin with among the runtime figures (28)."""
+from orbitmq.wire.bodies.lists import SERVICE_PREFIX
 
 
 def service_states(context: BrokerContext) -> dict[str, str]:

@@ -74,7 +74,7 @@ class Replica:
         return f"running, {self._told or 'looks for its primary'}"
 
     def status(self) -> ReplicationStatus:
-        """Return how far the copy is. RocketMQ tells no flush offset of a primary either, unless in other modes."""
+        """Return how far the copy is; the primary's flush offset stays 0, as in RocketMQ's plain mode."""
         connection = PrimaryConnection(
             master_addr=self._primary or None,
             transferred_byte_in_second=self._rate.per_second,
