@@ -93,6 +93,7 @@ class Pair:
                 if (other.in_sync, other.connected, other.gap_bytes) == (True, True, 0):
                     break
                 assert time.monotonic() < deadline, copies
+                time.sleep(0.1)
         assert one.log_end > 0
         assert other.log_end > 0
         assert other.last_heard_ms > 0
