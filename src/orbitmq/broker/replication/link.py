@@ -172,7 +172,7 @@ class ReplicaLink(asyncio.Protocol):
         if view:
             self._transport.write(view)
         self.next_offset += len(view)
-        self._rate.add(len(view))
+        self._rate.add(len(header) + len(view))
         self._sent_ms = self._owner.clock.monotonic_ms()
 
     def _must_load(self) -> bool:
