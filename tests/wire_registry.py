@@ -25,6 +25,7 @@ from orbitmq.wire.bodies.heartbeat import CheckClient, ConsumerIds, HeartbeatDat
 from orbitmq.wire.bodies.lists import GroupList, KvTable, TopicList
 from orbitmq.wire.bodies.locks import LockAnswer, LockRequest
 from orbitmq.wire.bodies.offsets import DelayOffsets, OffsetTable
+from orbitmq.wire.bodies.replication import ReplicationStatus
 from orbitmq.wire.bodies.route import BrokerMembersAnswer, ClusterInfo, TopicRoute
 from orbitmq.wire.bodies.running_info import ConsumerRunningInfo, DirectConsumeResult
 from orbitmq.wire.bodies.stats import (
@@ -225,6 +226,7 @@ ANSWER_BODIES: Final[Mapping[int, type[Body]]] = {
     Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: TopicList,
     Code.VIEW_BROKER_STATS_DATA: StatsData,
     Code.GET_BROKER_CONSUME_STATS: BrokerConsumeStats,
+    Code.GET_BROKER_HA_STATUS: ReplicationStatus,
     Code.QUERY_CONSUME_QUEUE: QueueUnits,
     Code.QUERY_DATA_VERSION: DataVersion,
     Code.GET_ALL_PRODUCER_INFO: ProducerTable,

@@ -46,7 +46,7 @@ def test_an_unknown_code_is_answered_with_3() -> None:
 
 
 def test_what_comes_later_is_named() -> None:
-    (answer,) = ask(Router(), Command(1007))
+    (answer,) = ask(Router(), Command(906))
 
     assert answer.code == 3
     assert "OrbitMQ does not do replication yet" in (answer.remark or "")

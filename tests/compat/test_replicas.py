@@ -21,7 +21,7 @@ from compat.java_cluster import java_broker
 from compat.java_store import needs_java
 from compat.our_cluster import our_broker, our_namesrv
 from compat.server_process import ServerProcess, ask, await_route, create_topic
-from orbitmq.client import Message, Producer, SendStatus
+from orbitmq.client import Admin, Message, Producer, SendStatus
 
 pytestmark = [pytest.mark.compat, pytest.mark.crash]
 
@@ -47,6 +47,7 @@ class Pair:
     primary: ServerProcess
     replica: ServerProcess
     producer: Producer
+    namesrv: str
     sent: int = 0
 
     def send(self, rounds: int) -> list[SendStatus]:
@@ -79,6 +80,24 @@ class Pair:
                 return ends.pop()
             assert time.monotonic() < deadline, f"{ends}\n{self.replica.tail()}"
             time.sleep(0.1)
+
+    def await_seen(self) -> None:
+        """Wait until both tell that the copy is whole, whoever wrote them."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        with Admin(self.namesrv) as admin:
+            while True:
+                copies = admin.replicas()
+                addresses = [(copy.is_primary, copy.address) for copy in copies]
+                assert addresses == [(True, self.primary.address), (False, self.replica.address)]
+                one, other = copies
+                if (other.in_sync, other.connected, other.gap_bytes) == (True, True, 0):
+                    break
+                assert time.monotonic() < deadline, copies
+                time.sleep(0.1)
+        assert one.log_end > 0
+        assert other.log_end > 0
+        assert other.last_heard_ms > 0
+        assert other.follows
 
     def await_in_sync(self) -> None:
         """Send until a message is acknowledged by both."""
@@ -114,7 +133,7 @@ def pair(directory: Path, primary: Starts, replica: Starts) -> Iterator[Pair]:
         producer = stack.enter_context(
             Producer(namesrv, "copies", send_timeout_ms=10_000, route_interval_ms=1000)
         )
-        yield Pair(one, other, producer)
+        yield Pair(one, other, producer, namesrv)
 
 
 def check_store(broker: ServerProcess) -> None:
@@ -143,6 +162,7 @@ def test_logs_are_equal_whoever_is_killed_on_the_way(
         both.await_in_sync()
         assert set(both.send(15)) == {SendStatus.OK}
         end = both.await_equal()
+        both.await_seen()
 
         both.replica.kill()
         assert SendStatus.FLUSH_REPLICA_TIMEOUT in both.send(1)

@@ -18,7 +18,7 @@ from wire_registry import (
 
 LATER = {
     *(60, 61, 370),  # timer, recall
-    *(907, 1007, 3005),  # replication, access control
+    3005,  # access control
     3442,  # pop, as answered by a broker that sees half of its code
     *(50, 9999),  # nobody knows these
 }
@@ -48,7 +48,7 @@ NO_FIELDS = {
         319,
         328,
     ),
-    *(400, 401, 402),
+    *(400, 401, 402, 907, 1007),
 }
 """Requests that carry all they have to say in the body, or have nothing to say."""
 

@@ -28,6 +28,7 @@ from orbitmq.broker.processors.pop import PopProcessor
 from orbitmq.broker.processors.progress import ProgressProcessor
 from orbitmq.broker.processors.pull import PullProcessor
 from orbitmq.broker.processors.query import QueryProcessor
+from orbitmq.broker.processors.replication import ReplicationProcessor
 from orbitmq.broker.processors.reply import ReplyProcessor
 from orbitmq.broker.processors.reset import ResetProcessor
 from orbitmq.broker.processors.runtime import RuntimeProcessor
@@ -191,6 +192,7 @@ class Broker:
             request_modes=RequestModeTable(),
             registration=Registration(config, topics, address),
             log=self._log,
+            jobs=self._jobs,
         )
         self._complete(self._context)
         await loop.run_in_executor(None, self._context.transactions.recover)
@@ -230,11 +232,11 @@ class Broker:
     def _services(self, context: BrokerContext) -> list[Service]:
         """Return what works beside requests. A replica appends nothing of its own: its primary does."""
         if self.config.is_replica:
-            replica = Replica(context)
+            context.replication = replica = Replica(context)
             context.registration.on_primary = replica.use_primary
             return [context.routes, replica]
         in_sync = InSync(self.config, lambda: context.store.max_log_offset)
-        self._ha_server = HaServer(context, in_sync)
+        context.replication = self._ha_server = HaServer(context, in_sync)
         if self.config.store.role is Role.SYNC_PRIMARY:
             context.replicas = in_sync
         timers = [context.timers] if context.timers is not None else []
@@ -264,6 +266,7 @@ class Broker:
                 GroupsAdminProcessor(context),
                 ProgressProcessor(context),
                 RuntimeProcessor(context),
+                ReplicationProcessor(context),
                 ConnectionsProcessor(context),
                 ResetProcessor(context),
                 TimersProcessor(context, self._sends.flush_wait),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from orbitmq.clock import Clock
 from orbitmq.message import Host
 from orbitmq.net.request_log import RequestLog
+from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.store.store import MessageStore
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from orbitmq.broker.pop.pop import Pop
     from orbitmq.broker.registration import Registration
     from orbitmq.broker.replication.in_sync import InSync
+    from orbitmq.broker.replication.primary import HaServer
+    from orbitmq.broker.replication.replica import Replica
     from orbitmq.broker.routes import Routes
     from orbitmq.broker.statistics import BrokerStatistics
     from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
@@ -62,6 +65,8 @@ class BrokerContext:
     registration: "Registration"
     request_modes: "RequestModeTable"
     replicas: "InSync | None" = None  # None: no answer waits for them (not a SYNC_MASTER)
+    replication: "HaServer | Replica | None" = None  # by the broker's role; None: not made yet
+    jobs: PeriodicJobs = field(default_factory=PeriodicJobs)
     log: "ServerLog | None" = None  # None: the broker is part of a program, which has its own
     # These are made with the context, so they are put in after it.
     statistics: "BrokerStatistics" = field(init=False)

@@ -29,9 +29,7 @@ _A_SEND: Final = Command(RequestCode.SEND_MESSAGE_V2)
 _LATER: Final[Mapping[str, Collection[int]]] = {
     "replication": (
         RequestCode.EXCHANGE_BROKER_HA_INFO,
-        RequestCode.GET_BROKER_HA_STATUS,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
-        RequestCode.GET_BROKER_EPOCH_CACHE,
         RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
     ),
     "access control": range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.services import service_figures
 from orbitmq.broker.statistics import StoreSample
 from orbitmq.store.clean import disk_ratio
 from orbitmq.store.config import Role
@@ -69,6 +70,7 @@ def runtime_info(context: BrokerContext) -> dict[str, str]:
         **dict(_schedule(context)),
         **_timer(context),
         **_pools(),
+        **service_figures(context),
     }
 
 

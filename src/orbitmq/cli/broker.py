@@ -1,11 +1,12 @@
-"""`orbitmq broker`: run a broker; look at its settings and change them while it runs."""
+"""`orbitmq broker`: run a broker; look at its settings, its replicas and its services while it runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.cluster_options import NAMESRV, open_admin, parse_pairs
+from orbitmq.cli.broker_text import print_copies, print_services, services_of
+from orbitmq.cli.cluster_options import NAMESRV, open_admin, parse_pairs, stop_with
 from orbitmq.cli.cluster_options import Namesrv as OfCluster
 from orbitmq.cli.cluster_options import OutputForm as ListForm
 from orbitmq.cli.output import Output
@@ -50,6 +51,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, by RocketMQ's key."),
 ]
+BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="Its name, or HOST:PORT.")]
 OutputForm = Annotated[Output, typer.Option(help="json: one line with the address when ready.")]
 
 
@@ -100,7 +102,7 @@ def run(
 
 @app.command()
 def config(
-    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Its name, or HOST:PORT.")],
+    broker: BrokerArgument,
     set_: Set = None,
     namesrv: OfCluster = NAMESRV,
     output: ListForm = Output.TABLE,
@@ -115,6 +117,36 @@ def config(
             print_changed({broker: admin.update_broker_config(broker, changes)}, output)
         else:
             print_settings({broker: admin.broker_config(broker)}, output)
+
+
+@app.command()
+def replicas(
+    broker: Annotated[
+        str | None,
+        typer.Argument(metavar="[BROKER]", help="Its name, or HOST:PORT; none: all brokers."),
+    ] = None,
+    namesrv: OfCluster = NAMESRV,
+    output: ListForm = Output.TABLE,
+) -> None:
+    """List logs and their copies: how far each one is, what it lacks, whether it is in sync.
+
+    RocketMQ's brokers tell the same. Of HOST:PORT only what that broker itself knows: a primary its
+    connections, a replica how far it is.
+    """
+    with open_admin(namesrv) as admin:
+        print_copies(admin.replicas(broker), output)
+
+
+@app.command()
+def services(
+    broker: BrokerArgument, namesrv: OfCluster = NAMESRV, output: ListForm = Output.TABLE
+) -> None:
+    """List what works in a broker beside requests (flush, dispatch, replication, ...) and whether it does."""
+    with open_admin(namesrv) as admin:
+        states = services_of(admin.broker_runtime(broker))
+    if not states:
+        stop_with(f"{broker}: it does not tell its services; RocketMQ's brokers do not")
+    print_services(broker, states, output)
 
 
 async def _serve(serving: Serving, config: "BrokerConfig", output: Output) -> None:

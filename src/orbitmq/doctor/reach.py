@@ -1,4 +1,4 @@
-"""Brokers that cannot be reached where they say they are, and replicas that are behind."""
+"""Brokers that cannot be reached where they say they are."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,30 +33,3 @@ def no_namesrv(broker: str, namesrv: str, error: str) -> Finding:
         meaning=f"clients find no topic of this broker there: {error}",
         command=command("broker", "config", broker),
     )
-
-
-def examine_replicas(
-    before: Sequence[BrokerInfo], after: Sequence[BrokerInfo]
-) -> Iterator[Finding]:
-    """Yield replicas that are behind and did not come nearer between two looks."""
-    primaries = {broker.name: broker for broker in after if broker.is_primary and broker.runtime}
-    earlier = {(b.name, b.broker_id): _end(b) for b in before if b.runtime}
-    for replica in after:
-        primary = primaries.get(replica.name)
-        if replica.is_primary or primary is None or not replica.runtime:
-            continue
-        gap, end = _end(primary) - _end(replica), _end(replica)
-        if gap > 0 and end == earlier.get((replica.name, replica.broker_id), -1):
-            yield Finding(
-                severity=Severity.WARNING,
-                subject=SUBJECT,
-                what="a replica does not follow its primary",
-                where=f"{replica.name} (id {replica.broker_id}), {replica.address}",
-                numbers={"gap_bytes": gap, "replica_end": end, "primary_end": _end(primary)},
-                meaning="what it has not copied is on one machine only, and not read from it",
-                command=command("broker", "config", replica.address),
-            )
-
-
-def _end(broker: BrokerInfo) -> int:
-    return int(broker.runtime.get("commitLogMaxOffset", 0))

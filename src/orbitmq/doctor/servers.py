@@ -1,13 +1,14 @@
 """The doctor on servers: asks a name server, or a broker and its name server, and all that is behind it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Final
 
-from orbitmq.client.admin.results import BrokerInfo
+from orbitmq.client.admin.results import BrokerInfo, LogCopy
 from orbitmq.client.sync.admin import Admin
 from orbitmq.clock import Clock, SystemClock
-from orbitmq.doctor import disk, flush, key, newest, reach, store_times
+from orbitmq.doctor import disk, flush, key, newest, reach, replicas, store_times
 from orbitmq.doctor.asked import Asked
 from orbitmq.doctor.groups import GroupDoctor
 from orbitmq.doctor.report import Finding, Report, Severity, command
@@ -63,10 +64,9 @@ class ServersDoctor:
         host = self.asked.target.split(";")[0].rpartition(":")[0]
         down = list(reach.examine(brokers, host))
         names = " ".join(f"{broker.name} at {broker.address}" for broker in brokers)
-        self.report.add(
-            reach.SUBJECT, f"{names or 'none'} answer", [*down, *self._replicas(brokers)]
-        )
+        self.report.add(reach.SUBJECT, f"{names or 'none'} answer", down)
         self._brokers([b for b in brokers if b.is_primary and not b.error])
+        self._replicas(brokers)
         self._topics()
         GroupDoctor(
             self.admin, self.asked, self.report, self.advise, self.now_ms, self._filters_sql()
@@ -79,6 +79,9 @@ class ServersDoctor:
         """Look at a broker without a name server."""
         broker.runtime = self.admin.broker_runtime(broker.address)
         self._brokers([broker])
+        with suppress(ResponseError):  # RocketMQ 4 does not know that question
+            copies = self.admin.replicas(broker.address)
+            self._copies(copies, replicas.examine(copies, self._list, self.now_ms, alone=True))
         return self.report
 
     def advise(self, *words: object) -> str:
@@ -87,11 +90,34 @@ class ServersDoctor:
 
     # --- brokers ---
 
-    def _replicas(self, brokers: list[BrokerInfo]) -> Iterator[Finding]:
-        if all(broker.is_primary for broker in brokers):
-            return
-        self._clock.sleep(_LOOK_AGAIN_MS)
-        yield from reach.examine_replicas(brokers, self.admin.brokers())
+    def _replicas(self, brokers: list[BrokerInfo]) -> None:
+        """Look at copies of logs; twice where there are replicas: one that comes nearer is well."""
+        if any(not broker.is_primary for broker in brokers):
+            self._clock.sleep(_LOOK_AGAIN_MS)
+        copies = self.admin.replicas()
+        found = list(replicas.examine(copies, self._list, self.now_ms))
+        if any(not broker.is_primary for broker in brokers):
+            told = {finding.where for finding in found}
+            standing = replicas.examine_standing(brokers, self.admin.brokers(), self._list)
+            found += [finding for finding in standing if finding.where not in told]
+        self._copies(copies, found)
+
+    def _copies(self, copies: list[LogCopy], found: Iterable[Finding]) -> None:
+        """Tell what is wrong with replicas, and with their number where a primary waits for some."""
+        told, seen = list(found), []
+        for primary in (copy for copy in copies if copy.is_primary and not copy.error):
+            rules = replicas.SyncRules.read(self._configs.get(primary.address, {}))
+            in_sync = replicas.count_in_sync(copies, primary.broker_name)
+            told += replicas.examine_count(primary, in_sync, rules, self._list)
+            name = primary.broker_name or primary.address
+            seen.append(f"{name} and {in_sync - 1} in sync")
+        if told or any(not copy.is_primary for copy in copies):
+            self.report.add(replicas.SUBJECT, "; ".join(seen) or "follow", told)
+
+    def _list(self, broker: str) -> str:
+        """Return the command that lists the copies of a broker."""
+        words = ("broker", "replicas", broker)
+        return self.advise(*words) if self.namesrv else command(*words)
 
     def _brokers(self, brokers: list[BrokerInfo]) -> None:
         for broker in brokers:

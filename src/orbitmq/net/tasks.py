@@ -27,6 +27,10 @@ class PeriodicJobs:
         period = every_ms if callable(every_ms) else lambda: every_ms
         self._tasks.append(asyncio.create_task(_repeat(name, period, job, first_ms), name=name))
 
+    def states(self) -> dict[str, str]:
+        """Return whether each job is still repeated, by its name."""
+        return {task.get_name(): "stopped" if task.done() else "running" for task in self._tasks}
+
     async def stop(self) -> None:
         """End all jobs; one that is running is told by cancellation."""
         tasks, self._tasks = self._tasks, []

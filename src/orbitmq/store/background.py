@@ -100,6 +100,19 @@ class Background:
         for service in reversed(self._services()):
             service.stop()
 
+    def states(self) -> dict[str, str]:
+        """Return what each part of the work is doing, by name, as its thread says."""
+        parts = self._parts
+        dispatch = parts.dispatch.state
+        if self._config.follows_spark:
+            dispatch += ", follows a Spark job"
+        return {
+            "allocate": parts.log.allocator.state,
+            "dispatch": dispatch,
+            "index": f"{dispatch}, in dispatch" if self._config.index_enabled else "off",
+            **{service.name: service.state for service in self._services()},
+        }
+
     def wait_kernels(self) -> None:
         self._start_kernels()
         if self._kernel_thread is not None:

@@ -18,6 +18,7 @@ from orbitmq.log_read import BadPlace, ReadState, Segment, Skip, chunks
 from orbitmq.store.dispatch import Dispatcher, QueueNumbers
 from orbitmq.store.listeners import tell
 from orbitmq.store.log.log_reader import LogReader
+from orbitmq.store.service import thread_state
 from orbitmq.units import SECOND_MS, MiB
 
 log = logging.getLogger(__name__)
@@ -239,6 +240,10 @@ class DispatchService:
             self._thread = None
             return not alive and self.behind_bytes == 0
         return self.behind_bytes == 0
+
+    @property
+    def state(self) -> str:
+        return thread_state(self._thread)
 
     def wait_dispatched(self, offset: int, timeout_ms: float) -> bool:
         """Wait until everything before this log offset is dispatched; return whether it is."""

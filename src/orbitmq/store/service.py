@@ -38,6 +38,10 @@ class Service:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def state(self) -> str:
+        return thread_state(self._thread)
+
     def wake(self) -> None:
         """Ask for a round as soon as possible; cheap when one was asked for already."""
         if not self._event.is_set():
@@ -64,6 +68,13 @@ class Service:
                 _log.exception("%s: stopped", self.name)
                 self._on_bug(self.name, error)
                 return
+
+
+def thread_state(thread: threading.Thread | None) -> str:
+    """Return what the list of services tells of a thread."""
+    if thread is None or thread.ident is None:
+        return "not started"
+    return "running" if thread.is_alive() else "stopped"
 
 
 class PageSchedule:

@@ -353,6 +353,10 @@ class MessageStore(StoreReads):
             refusal=self.flags.refusal(),
         )
 
+    def services(self) -> dict[str, str]:
+        """Return what works in the background, by name, and whether it does."""
+        return self._background.states()
+
     # Care
 
     def tick(self) -> None:

@@ -157,6 +157,9 @@ def test_empty_broker_has_figures_without_nonsense(world: AdminWorld) -> None:
     for name, value in told.items():
         if name.endswith(("Tps", "Time", "Desc", "runtime")) or "Capacity" in name:
             continue
+        if name.startswith("service_"):  # words, no figures; this store has no threads
+            assert value.startswith("not started")
+            continue
         first = value.split(",")[0].split(" ")[0]
         assert first == "true" or math.isfinite(float(first)), (name, value)
 

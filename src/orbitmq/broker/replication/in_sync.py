@@ -36,8 +36,11 @@ class InSync:
     @property
     def count(self) -> int:
         """How many have the log, the primary included, but for less than haMaxGapNotInSync."""
-        least = self._written_offset() - self._config.in_sync_gap_bytes
-        return 1 + sum(offset > least for offset in self._offsets.values())
+        return 1 + sum(map(self.is_near, self._offsets.values()))
+
+    def is_near(self, log_offset: int) -> bool:
+        """Tell whether who has everything before this offset lacks less than haMaxGapNotInSync."""
+        return self._written_offset() - log_offset < self._config.in_sync_gap_bytes
 
     def reached(self, log_offset: int, needed: int) -> bool:
         """Tell whether so many, the primary included, have everything before this offset."""

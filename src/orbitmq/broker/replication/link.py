@@ -15,10 +15,12 @@ from typing import Final, Protocol, cast
 import numpy as np
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.replication.rate import ByteRate
 from orbitmq.clock import Clock
 from orbitmq.format.ha_frame import HEADER, REPORT
 from orbitmq.store.replication import Replication
 from orbitmq.units import MiB
+from orbitmq.wire.bodies.replication import ReplicaConnection
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,7 @@ class ReplicaLink(asyncio.Protocol):
         self._paused = self._loading = False
         self._loaded_offset = 0  # everything before was read into memory, or is new
         self._read_ms = self._sent_ms = owner.clock.monotonic_ms()
+        self._rate = ByteRate(owner.clock)
 
     # --- the connection ---
 
@@ -136,6 +139,17 @@ class ReplicaLink(asyncio.Protocol):
         logger.info("replica %s: gets the log from %d on", self.peer, self.next_offset)
         return ""
 
+    def status(self, end: int, *, in_sync: bool) -> ReplicaConnection:
+        """Return what tools are told of it; the log ends there."""
+        return ReplicaConnection(
+            addr=self.peer,
+            slave_ack_offset=self.reported,
+            diff=end - self.reported,
+            in_sync=in_sync,
+            transferred_byte_in_second=self._rate.per_second,
+            transfer_from_where=self.next_offset,
+        )
+
     # --- the log ---
 
     def send(self) -> None:
@@ -158,6 +172,7 @@ class ReplicaLink(asyncio.Protocol):
         if view:
             self._transport.write(view)
         self.next_offset += len(view)
+        self._rate.add(len(header) + len(view))
         self._sent_ms = self._owner.clock.monotonic_ms()
 
     def _must_load(self) -> bool:

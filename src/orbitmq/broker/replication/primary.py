@@ -10,6 +10,7 @@ from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.replication.in_sync import InSync
 from orbitmq.broker.replication.link import ReplicaLink
 from orbitmq.errors import UnreachableError
+from orbitmq.wire.bodies.replication import ReplicationStatus
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,29 @@ class HaServer:
 
     def _link(self) -> ReplicaLink:
         return ReplicaLink(self)
+
+    # --- for tools ---
+
+    @property
+    def state(self) -> str:
+        """What the list of services tells of it."""
+        serves = self._server is not None and self._server.is_serving()
+        return f"running, {len(self._links)} connected" if serves else "stopped"
+
+    def status(self) -> ReplicationStatus:
+        """Return the replicas that are connected; one that has reported nothing yet is not in sync."""
+        end, is_near = self._store.max_log_offset, self._in_sync.is_near
+        links = sorted(self._links, key=lambda link: link.peer)
+        told = [
+            link.status(end, in_sync=link.reported >= 0 and is_near(link.reported))
+            for link in links
+        ]
+        return ReplicationStatus(
+            master=True,
+            master_commit_log_max_offset=end,
+            in_sync_slave_nums=sum(one.in_sync for one in told),
+            ha_connection_info=told,
+        )
 
     # --- links ---
 

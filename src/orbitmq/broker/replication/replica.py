@@ -12,9 +12,11 @@ import threading
 from typing import Final
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.replication.rate import ByteRate
 from orbitmq.errors import FormatError, OrbitError, RemoteProtocolError
 from orbitmq.format.ha_frame import BATCH_BYTES_MAX, FRAME_BYTES_MAX, HEADER, REPORT
 from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.replication import PrimaryConnection, ReplicationStatus
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ class Replica:
 
     def __init__(self, context: BrokerContext) -> None:
         self._config, self._clock = context.config, context.clock
-        self._log = context.store.replication
+        self._store, self._log = context.store, context.store.replication
         self._flush = context.store.config.sync_flush
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -41,6 +43,8 @@ class Replica:
         self._buffer = bytearray(2 * FRAME_BYTES_MAX)
         self._reported, self._reported_ms = 0, 0.0
         self.connected = False
+        self._rate = ByteRate(self._clock)
+        self._read_at_ms = self._wrote_at_ms = 0  # by the wall clock, for tools; 0: never
 
     def use_primary(self, ha_address: str | None) -> None:
         """Follow the primary whose HA port a name server tells; haMasterAddress is stronger."""
@@ -57,6 +61,28 @@ class Replica:
         if self._thread is not None:
             self._thread.join(_STOP_MS / 1000)
             self._thread = None
+
+    # --- for tools ---
+
+    @property
+    def state(self) -> str:
+        """What the list of services tells of it: why it does not follow, if it does not."""
+        if self._thread is None or not self._thread.is_alive():
+            return "stopped"
+        if self.connected:
+            return f"running, follows {self._primary}"
+        return f"running, {self._told or 'looks for its primary'}"
+
+    def status(self) -> ReplicationStatus:
+        """Return how far the copy is; the primary's flush offset stays 0, as in RocketMQ's plain mode."""
+        connection = PrimaryConnection(
+            master_addr=self._primary or None,
+            transferred_byte_in_second=self._rate.per_second,
+            max_offset=self._store.max_log_offset,
+            last_read_timestamp=self._read_at_ms,
+            last_write_timestamp=self._wrote_at_ms,
+        )
+        return ReplicationStatus(ha_client_runtime_info=connection)
 
     # --- the thread ---
 
@@ -98,6 +124,7 @@ class Replica:
         connection.sendall(REPORT.pack(log_offset))
         connection.settimeout(READ_MS / 1000)
         self._reported, self._reported_ms = log_offset, self._clock.monotonic_ms()
+        self._wrote_at_ms = self._clock.now_ms()
 
     def _receive(self, connection: socket.socket) -> None:
         filled, view = 0, memoryview(self._buffer)
@@ -111,7 +138,8 @@ class Replica:
             if count == 0:
                 raise ConnectionError("it closed the connection")
             if count > 0:
-                heard_ms = now_ms
+                heard_ms, self._read_at_ms = now_ms, self._clock.now_ms()
+                self._rate.add(count)
                 filled = self._take_frames(view, filled + count)
             elif now_ms - heard_ms > self._config.ha_silence_ms:
                 silence = f"silent for {self._config.ha_silence_ms} ms (haHousekeepingInterval)"

@@ -7,11 +7,11 @@ async with AsyncAdmin("127.0.0.1:9876") as admin:
     message = (await admin.messages_by_key("Orders", "order-17"))[0]
 """
 
-from orbitmq.client.admin.brokers import BrokerAdmin
 from orbitmq.client.admin.group_samples import GroupSamples
 from orbitmq.client.admin.offsets import OffsetAdmin
+from orbitmq.client.admin.replicas import ReplicaAdmin
 from orbitmq.client.admin.traces import TraceAdmin
 
 
-class AsyncAdmin(OffsetAdmin, GroupSamples, TraceAdmin, BrokerAdmin):
+class AsyncAdmin(OffsetAdmin, GroupSamples, TraceAdmin, ReplicaAdmin):
     """An admin client for asyncio code. Belongs to the loop in which it was opened."""

@@ -237,3 +237,24 @@ class BrokerInfo:
             return float(words[0]) if words else 0.0
         except ValueError:
             return 0.0
+
+
+@dataclass(slots=True)
+class LogCopy:
+    """The log of a primary, or a copy of it. None: nobody tells."""
+
+    broker_name: str  # empty: an address was asked, and brokers do not tell it
+    is_primary: bool
+    address: str  # of a replica that only its primary tells of: that of its connection
+    log_end: int = 0
+    gap_bytes: int | None = None
+    in_sync: bool | None = None
+    bytes_per_second: int = 0
+    last_heard_ms: int = 0  # when a replica heard of its primary; 0: never, or nobody tells
+    connected: bool | None = None  # of a replica, to its primary
+    follows: str = ""  # the HA address of a replica's primary, by its own words
+    error: str = ""
+
+    @property
+    def role(self) -> str:
+        return "primary" if self.is_primary else "replica"

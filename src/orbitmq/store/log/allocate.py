@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from orbitmq.errors import StoreError
 from orbitmq.store.log.mapped_file import MappedFile
+from orbitmq.store.service import thread_state
 from orbitmq.store.statistics import Timing
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,10 @@ class SegmentAllocator:
         """Make the wanted segments in a thread of its own from now on."""
         self._thread = threading.Thread(target=self._run, name="orbitmq-allocate", daemon=True)
         self._thread.start()
+
+    @property
+    def state(self) -> str:
+        return thread_state(self._thread)
 
     def request_after(self, base_offset: int) -> None:
         """Ask for the two successors of the segment with this base offset."""

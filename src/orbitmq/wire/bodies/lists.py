@@ -1,6 +1,11 @@
 """Plain lists and tables of texts, which many conversations answer with."""
 
+from typing import Final
+
 from orbitmq.wire.bodies.body import Body
+
+SERVICE_PREFIX: Final = "service_"
+"""Ours: what the names of services begin with among a broker's runtime figures (28)."""
 
 
 class TopicList(Body):

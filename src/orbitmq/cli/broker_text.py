@@ -1,0 +1,69 @@
+"""Replicas and services of brokers, printed."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orbitmq.cli.output import Output, bytes_text, print_json, print_table, time_text
+
+if TYPE_CHECKING:
+    from orbitmq.client.admin.results import LogCopy
+
+
+def services_of(runtime: Mapping[str, str]) -> dict[str, str]:
+    """Return the states of services among a broker's figures, by name."""
+    from orbitmq.wire.bodies.lists import SERVICE_PREFIX
+
+    return {
+        name.removeprefix(SERVICE_PREFIX): state
+        for name, state in sorted(runtime.items())
+        if name.startswith(SERVICE_PREFIX)
+    }
+
+
+def print_services(broker: str, states: Mapping[str, str], output: Output) -> None:
+    if output is Output.JSON:
+        print_json({"broker": broker, "services": states})
+    else:
+        print_table(["service", "state"], list(states.items()), title=broker)
+
+
+def print_copies(copies: "Sequence[LogCopy]", output: Output) -> None:
+    """Print logs and their copies; as JSON one line for each."""
+    if output is Output.JSON:
+        for copy in copies:
+            print_json(_value(copy))
+        return
+    columns = ["broker", "role", "address", "log end", "gap", "in sync", "rate", "last heard"]
+    print_table([*columns, "error"], [_row(copy) for copy in copies])
+
+
+def _value(copy: "LogCopy") -> dict[str, Any]:
+    """Return what JSON shows. The names are an interface: scripts read them."""
+    return {
+        "broker": copy.broker_name,
+        "role": copy.role,
+        "address": copy.address,
+        "log_end": copy.log_end,
+        "gap_bytes": copy.gap_bytes,
+        "in_sync": copy.in_sync,
+        "connected": copy.connected,
+        "bytes_per_second": copy.bytes_per_second,
+        "last_heard_ms": copy.last_heard_ms,
+        "follows": copy.follows,
+        "error": copy.error,
+    }
+
+
+def _row(copy: "LogCopy") -> list[object]:
+    words = {None: "?", True: "yes", False: "no"}
+    return [
+        copy.broker_name,
+        copy.role,
+        copy.address,
+        copy.log_end,
+        "?" if copy.gap_bytes is None else bytes_text(copy.gap_bytes),
+        words[copy.in_sync],
+        f"{bytes_text(copy.bytes_per_second)}/s",
+        time_text(copy.last_heard_ms),
+        copy.error,
+    ]

@@ -1,0 +1,37 @@
+"""What a broker tells of its replicas, or of the primary that it follows (907)."""
+
+import msgspec
+
+from orbitmq.wire.bodies.body import Body
+
+
+class ReplicaConnection(Body):
+    """A replica as its primary sees it; the address is that of its connection, not its service."""
+
+    addr: str = ""
+    slave_ack_offset: int = 0
+    diff: int = 0
+    in_sync: bool = False
+    transferred_byte_in_second: int = 0
+    transfer_from_where: int = 0
+
+
+class PrimaryConnection(Body):
+    """The connection of a replica to its primary; of a primary all is empty."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: int = 0
+    max_offset: int = 0
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_flush_offset: int = 0
+
+
+class ReplicationStatus(Body):
+    """Body of GET_BROKER_HA_STATUS (907); `in_sync_slave_nums` does not count the primary."""
+
+    master: bool = False
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: list[ReplicaConnection] = []
+    ha_client_runtime_info: PrimaryConnection = msgspec.field(default_factory=PrimaryConnection)
