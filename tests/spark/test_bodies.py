@@ -1,18 +1,25 @@
 """Bodies as text, as JSON, as values by a schema; and words for those that are something else."""
 
+import io
 import json
 import zlib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import fastavro
+import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructType
 
 from log_builder import LogBuilder, write_log
 from orbitmq.errors import ConfigError
 from orbitmq.message import SysFlag
 from orbitmq.spark import decode
+from orbitmq.spark.decoders import avro, protobuf
+from orbitmq.spark.decoders.worker import decoded
 from orbitmq.spark.source.metrics import read_metrics
 from orbitmq.spark.source.schemas import table_schema
 from orbitmq.spark.source.source import OrbitmqSource
@@ -263,7 +270,11 @@ def test_a_stream_is_decoded_by_a_schema_and_not_by_a_sample(
         (["body"], {"schema": {"Orders": "id int"}}, "need the column topic"),
         (["body", "topic"], {"schema": {("Orders", "paid"): "id int"}}, "need the column tags"),
         (["topic"], {"schema": "id int"}, "needs a column body of type binary or string"),
-        (["body"], {"schema": "id int", "format": "xml"}, "must be"),
+        (["body"], {"schema": "id int", "format": "xml"}, "must be one of json, avro, protobuf"),
+        (["body"], {"format": "avro"}, "give the schema; avro does not tell its own"),
+        (["body"], {"schema": 5, "format": "avro"}, "must be the JSON text of an Avro schema"),
+        (["body"], {"schema": "shop.Order", "format": "protobuf"}, "must be a pair"),
+        (["body"], {"schema": ("/nowhere", "O"), "format": "protobuf"}, "cannot be read: No such"),
     ],
 )
 def test_what_cannot_be_decoded_is_refused_in_one_sentence(
@@ -275,3 +286,165 @@ def test_what_cannot_be_decoded_is_refused_in_one_sentence(
         decode(frame, **given)
 
     assert "\n" not in str(caught.value)
+
+
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "name", "type": ["null", "string"]},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "id_text", "type": {"type": "string", "logicalType": "uuid"}},
+            {
+                "name": "lines",
+                "type": {
+                    "type": "array",
+                    "items": {
+                        "type": "record",
+                        "name": "Line",
+                        "fields": [{"name": "sku", "type": "string"}],
+                    },
+                },
+            },
+            {"name": "last", "type": ["null", "Line"]},
+        ],
+    }
+)
+AT = datetime(2026, 11, 18, tzinfo=UTC)
+ORDER = {"id": 0, "name": None, "at": AT, "id_text": "x", "lines": [{"sku": "a"}], "last": None}
+
+
+def _avro(**order: Any) -> bytes:
+    plain = json.loads(AVRO)
+    plain["fields"][3]["type"] = "string"
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(plain), order)
+    return stream.getvalue()
+
+
+def _descriptors() -> tuple[bytes, Any]:
+    """Return a descriptor set as protoc writes it, and the class of its message shop.Order."""
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="order.proto", package="shop", syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    states = file.enum_type.add(name="State")
+    states.value.add(name="NEW", number=0)
+    states.value.add(name="PAID", number=1)
+    line = file.message_type.add(name="Line")
+    line.field.add(name="sku", number=1, type=kinds.TYPE_STRING, label=1)
+    order = file.message_type.add(name="Order")
+    order.field.add(name="id", number=1, type=kinds.TYPE_UINT64, label=1)
+    order.field.add(name="words", number=2, type=kinds.TYPE_STRING, label=3)
+    order.field.add(name="line", number=3, type=kinds.TYPE_MESSAGE, type_name=".shop.Line", label=1)
+    order.field.add(name="state", number=4, type=kinds.TYPE_ENUM, type_name=".shop.State", label=1)
+    entry = order.nested_type.add(name="CountsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=1)
+    entry.field.add(name="value", number=2, type=kinds.TYPE_INT32, label=1)
+    of_entry = {"type": kinds.TYPE_MESSAGE, "type_name": ".shop.Order.CountsEntry", "label": 3}
+    order.field.add(name="counts", number=5, **of_entry)
+    loop = file.message_type.add(name="Loop")
+    loop.field.add(name="self", number=1, type=kinds.TYPE_MESSAGE, type_name=".shop.Loop", label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    return files.SerializeToString(), message
+
+
+DESCRIPTORS, Order = _descriptors()
+
+
+@pytest.mark.spark
+def test_avro_and_protobuf_are_decoded_in_workers(
+    interpreted: SparkSession, tmp_path: Path
+) -> None:
+    order = Order(id=2**64 - 1, words=["a", "b"], state=1, counts={"x": 3})
+    builder = LogBuilder()
+    for body in (_avro(**ORDER), b"\0\0\0\0\x07" + _avro(**ORDER), b"zz", _avro(**ORDER) + b"x"):
+        builder.append("Avro", body=body)
+    for body in (
+        order.SerializeToString(),
+        Order(state=7, line={"sku": "q"}).SerializeToString(),
+        b"\xff",
+    ):
+        builder.append("Proto", body=body)
+    frame = _load(interpreted, write_log(builder, tmp_path / "store"))
+    (tmp_path / "set").write_bytes(DESCRIPTORS)
+
+    records = _in_order(decode(frame, {"Avro": AVRO}, format="avro"), "value", "error")
+    schema = (str(tmp_path / "set"), "shop.Order")
+    proto = _in_order(decode(frame, {"Proto": schema}, format="protobuf"), "value", "error")
+
+    naive = ORDER | {"at": records[0]["value"]["Avro"]["at"]}
+    assert [row["value"] and row["value"]["Avro"] for row in records[:4]] == [
+        naive,
+        naive,
+        None,
+        None,
+    ]
+    assert naive["at"].timestamp() == AT.timestamp()
+    assert "IndexError" in records[2]["error"]
+    assert "1 bytes are left behind the record" in records[3]["error"]
+    assert {(row["value"], row["error"]) for row in (*records[4:], *proto[:4])} == {(None, None)}
+    assert proto[4]["value"]["Proto"] == {
+        "id": 2**64 - 1,
+        "words": ["a", "b"],
+        "line": None,
+        "state": "PAID",
+        "counts": {"x": 3},
+    }
+    assert proto[5]["value"]["Proto"] == {
+        "id": 0,
+        "words": [],
+        "line": {"sku": "q"},
+        "state": "7",
+        "counts": {},
+    }
+    assert proto[6]["error"].startswith("the body is no protobuf message shop.Order of this schema")
+
+
+def test_a_value_that_spark_cannot_hold_is_an_error_of_its_row() -> None:
+    bodies = pa.array([b"1", b"2", None], type=pa.binary())
+
+    found = decoded(bodies, lambda body: int(body) + 2**31 - 2, IntegerType(), "number").to_pylist()
+
+    assert found[0] == {"value": 2**31 - 1, "error": None}
+    assert found[1]["value"] is None
+    assert found[1]["error"].startswith("the value of the body does not fit into Spark's types")
+    assert found[2] == {"value": None, "error": None}
+
+
+RECORD = '{"type": "record", "name": "R", "fields": [{"name": "x", "type": %s}]}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("no", "is no schema of Avro"),
+        ('"long"', "must be a record of Avro"),
+        (RECORD % '["int", "string"]', "a union of several types has no counterpart"),
+        (RECORD % '["null", "R"]', "the type R, which holds itself"),
+        (RECORD % '"what"', "is no schema of Avro"),
+    ],
+)
+def test_avro_that_has_no_counterpart_is_refused(schema: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        avro.kind(schema)
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "name", "words"),
+    [
+        (DESCRIPTORS, "shop.No", "no message of this name"),
+        (DESCRIPTORS, "shop.Loop", "holds itself"),
+        (b"zz", "shop.Order", "no whole descriptor set"),
+    ],
+)
+def test_protobuf_that_has_no_counterpart_is_refused(
+    descriptors: bytes, name: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        protobuf.kind(descriptors, name)
