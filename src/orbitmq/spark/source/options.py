@@ -152,7 +152,7 @@ def _bad_records(name: str, text: str, _now_ms: int) -> BadRecords:
 
 def _body_as(name: str, text: str, _now_ms: int) -> BodyAs:
     if text.lower() == "variant":
-        # Python would take a hundred times as long for it as Spark itself does.
+        # PySpark can make one in Python, but that takes some hundred times as long as looking at the JSON.
         rule = "Spark makes variants itself: orbitmq.spark.decode(frame, schema='variant')"
         raise ConfigError(name, text, rule)
     try:
