@@ -64,6 +64,8 @@ def test_a_time_has_many_forms(text: str, milliseconds: int) -> None:
         ("includeBody", "yes"),
         ("decompress", ""),
         ("badRecords", "ignore"),
+        ("bodyAs", "xml"),
+        ("bodyAs", "variant"),
         ("splitBytes", "0"),
         ("splitBytes", "64x"),
         ("maxRowsPerTrigger", "0"),

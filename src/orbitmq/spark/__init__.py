@@ -1,7 +1,7 @@
 """The log as a Spark table, and the jobs that run over it. Needs the extra `orbitmq[spark]`.
 
 `session()` makes a Spark session that knows the format "orbitmq"; `register` adds it to one that is there.
-`sql92` is what a consumer subscribes to, as a condition of Spark.
+`decode` makes values of bodies. `sql92` is what a consumer subscribes to, as a condition of Spark.
 `rebuild` and `verify` are the jobs of the commands `orbitmq spark rebuild` and `verify`.
 """
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from orbitmq.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from orbitmq.spark.bodies import decode
     from orbitmq.spark.jobs.rebuild.job import rebuild
     from orbitmq.spark.jobs.verify.job import verify
     from orbitmq.spark.source.metrics import read_metrics
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from orbitmq.spark.start.session import make_session as session
     from orbitmq.spark.start.session import register
 
-__all__ = ["read_metrics", "rebuild", "register", "session", "sql92", "verify"]
+__all__ = ["decode", "read_metrics", "rebuild", "register", "session", "sql92", "verify"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
+        "decode": "orbitmq.spark.bodies",
         "read_metrics": "orbitmq.spark.source.metrics",
         "rebuild": "orbitmq.spark.jobs.rebuild.job",
         "register": "orbitmq.spark.start.session",

@@ -70,7 +70,8 @@ class Query(msgspec.Struct, frozen=True):
 
     def schema_text(self) -> str:
         """Return the schema of the whole table as Spark writes it."""
-        return table_schema(self._options.row_per_key).json()
+        options = self._options
+        return table_schema(options.row_per_key, options.body_is_text).json()
 
     def taken(self) -> list[bool]:
         """Return of each filter whether the table does it."""

@@ -22,9 +22,10 @@ from orbitmq.format.compression import decompress
 from orbitmq.format.kernels import Kernels
 from orbitmq.log_read import BadPlace, OnBad, Segment
 from orbitmq.message import SysFlag
+from orbitmq.spark.source.body_text import as_json, as_text
 from orbitmq.spark.source.key_rows import key_rows
 from orbitmq.spark.source.metrics import ReadMetrics
-from orbitmq.spark.source.options import BadRecords, ReadOptions
+from orbitmq.spark.source.options import BadRecords, BodyAs, ReadOptions
 from orbitmq.spark.source.row_columns import (
     ARROW_SCHEMA,
     Gathered,
@@ -33,7 +34,7 @@ from orbitmq.spark.source.row_columns import (
     number_array,
     pieces,
 )
-from orbitmq.spark.source.schemas import ALL_COLUMNS, KEY, MESSAGE_COLUMNS
+from orbitmq.spark.source.schemas import BODY, ERROR, KEY, MESSAGE_COLUMNS, table_columns
 from orbitmq.spark.source.selection import RowSelection
 from orbitmq.units import MiB
 
@@ -74,9 +75,7 @@ class Columns:
         if not schema.fields:
             raise ConfigError("schema", "", "names no column")
         for field in schema.fields:
-            _require_column(
-                field.name, field.dataType.simpleString(), field.nullable, options.row_per_key
-            )
+            _require_column(field.name, field.dataType.simpleString(), field.nullable, options)
         return cls(arrow_schema(schema), options)
 
     @property
@@ -94,7 +93,9 @@ class Columns:
 
     @property
     def reads_body(self) -> bool:
-        return self.options.include_body and "body" in self.names
+        # What `error` says of a body may not depend on what else a query selects.
+        needs = {BODY, ERROR} if self.options.body_is_text else {BODY}
+        return self.options.include_body and not needs.isdisjoint(self.names)
 
     @property
     def checks_body(self) -> bool:
@@ -102,15 +103,17 @@ class Columns:
         return self.reads_body if given is None else given
 
 
-def _require_column(name: str, kind: str, nullable: bool, row_per_key: bool) -> None:
-    if name == KEY and not row_per_key:
+def _require_column(name: str, kind: str, nullable: bool, options: ReadOptions) -> None:
+    if name == KEY and not options.row_per_key:
         raise ConfigError("schema", name, "set the option rowPerKey to true for this column")
-    if name not in ALL_COLUMNS:
+    known = table_columns(options.row_per_key, options.body_is_text)
+    if name not in known:
         rule = f"no such column; there are {', '.join(MESSAGE_COLUMNS)}"
         raise ConfigError("schema", name, rule)
-    expected = ALL_COLUMNS[name].simpleString()
+    expected = known[name].simpleString()
     if kind != expected:
-        raise ConfigError("schema", f"{name} {kind}", f"the column has the type {expected}")
+        hint = "; the option bodyAs can change it" if name == BODY else ""
+        raise ConfigError("schema", f"{name} {kind}", f"the column has the type {expected}{hint}")
     if not nullable:
         rule = "may be null (badRecords=keep); leave NOT NULL out"
         raise ConfigError("schema", f"{name} {kind} NOT NULL", rule)
@@ -269,16 +272,27 @@ def _without_bad(rows: Rows, good: npt.NDArray[np.bool_], bodies: dict[int, byte
 
 def _batch(made: RowColumns, columns: Columns, bodies: dict[int, bytes]) -> pa.RecordBatch:
     """Return all columns; `bodies` replaces those of some rows."""
-    arrays = []
     schema = columns.message_schema
-    for name in schema.names:
-        if name == "body" and not columns.options.include_body:
-            arrays.append(pa.nulls(len(made.rows), pa.binary()))
-        elif name == "body" and bodies:
-            arrays.append(_replaced_bodies(made, bodies))
-        else:
-            arrays.append(made.column(name))
+    known = _body_columns(made, columns, bodies) if columns.reads_body else {}
+    if not columns.options.include_body and BODY in schema.names:
+        known = {BODY: pa.nulls(len(made.rows), schema.field(BODY).type)}
+    arrays = [known[name] if name in known else made.column(name) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _body_columns(
+    made: RowColumns, columns: Columns, bodies: dict[int, bytes]
+) -> dict[str, pa.Array]:
+    """Return the bodies in the form that was asked for, and what is wrong with those that have none."""
+    stored = _replaced_bodies(made, bodies) if bodies else made.column(BODY)
+    match columns.options.body_as:
+        case BodyAs.BINARY:
+            return {BODY: stored}
+        case BodyAs.TEXT:
+            texts, errors = as_text(stored)
+        case BodyAs.JSON:
+            texts, errors = as_json(stored)
+    return {BODY: texts, ERROR: errors}
 
 
 def _replaced_bodies(made: RowColumns, bodies: dict[int, bytes]) -> pa.Array:

@@ -23,9 +23,11 @@ prepared_offset | bigint             | preparedTransactionOffset | of the half m
 body_crc        | int                | bodyCRC                   |
 body_length     | int                | bodyLength                | of the body as stored
 properties      | map<string,string> | properties                | all of them, those above included
-body            | binary             | body                      | null with includeBody=false
+body            | binary             | body                      | null with includeBody=false; a string with
+                |                    |                           | bodyAs=text and bodyAs=json
 error           | string             |                           | null if good; with badRecords=keep
-                |                    |                           | what is wrong with this place of the log
+                |                    |                           | what is wrong with this place of the log,
+                |                    |                           | with bodyAs why this body is null
 key             | string             | one of KEYS               | only with rowPerKey=true, which gives a row
                 |                    |                           | for each key; null without any
 
@@ -81,6 +83,8 @@ MESSAGE_COLUMNS: Final[dict[str, DataType]] = {
     "error": _TEXT,
 }
 
+BODY: Final = "body"
+ERROR: Final = "error"
 KEY: Final = "key"
 """The column of a table with a row for each key (option rowPerKey)."""
 ALL_COLUMNS: Final = {**MESSAGE_COLUMNS, KEY: _TEXT}
@@ -93,6 +97,13 @@ KEY_SCHEMA: Final = StructType(
 )
 
 
-def table_schema(row_per_key: bool) -> StructType:
+def table_columns(row_per_key: bool, body_is_text: bool) -> dict[str, DataType]:
+    """Return the columns of a table with their types."""
+    columns = ALL_COLUMNS if row_per_key else MESSAGE_COLUMNS
+    return {**columns, BODY: _TEXT} if body_is_text else columns
+
+
+def table_schema(row_per_key: bool, body_is_text: bool = False) -> StructType:
     """Return the columns of a table for which nobody gave a schema."""
-    return KEY_SCHEMA if row_per_key else MESSAGE_SCHEMA
+    columns = table_columns(row_per_key, body_is_text)
+    return StructType([StructField(name, kind, nullable=True) for name, kind in columns.items()])

@@ -27,7 +27,8 @@ class OrbitmqSource(DataSource):
         return "orbitmq"
 
     def schema(self) -> StructType:
-        return table_schema(ReadOptions.parse(self.options).row_per_key)
+        options = ReadOptions.parse(self.options)
+        return table_schema(options.row_per_key, options.body_is_text)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.parse(self.options)
