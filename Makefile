@@ -68,8 +68,9 @@ format: $(READY) ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 
 # Tests of Spark run in one process, for they share a JVM, and so do those with Java's brokers and clients, which share
-# these. Both wait half of their time: all parts run side by side. What they print comes one after the other. All parts
-# always run, so that the summary is whole; the last failure decides the exit code.
+# these. Both wait half of their time: the others run beside them, behind them in priority, for theirs can be divided.
+# What they print comes one after the other. All parts always run, so that the summary is whole; the last failure decides
+# the exit code.
 # Tests of Spark and Java are in these folders: to collect all the others once more takes its time.
 HEAVY := tests/bench tests/cli tests/compat tests/spark
 QUICK := not compat and not spark
@@ -83,7 +84,7 @@ test: $(READY) $(PREPARED) ## all tests; then what was skipped and why, and docs
 	$(PYTEST) -q -m '$(SPARK)' $(HEAVY) >$(SPARK_LOG) 2>&1 & spark=$$!; \
 	$(PYTEST) -q -m '$(JAVA)' $(HEAVY) >$(JAVA_LOG) 2>&1 & java=$$!; \
 	trap "kill $$spark $$java 2>/dev/null || true" EXIT; \
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
+	nice -n 5 $(PYTEST) -q -n $(WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
 	wait $$java || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
 	cat $(JAVA_LOG); \
 	wait $$spark || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
