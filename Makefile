@@ -16,6 +16,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Two workers: the tests are to fit a machine of two cores.
 WORKERS ?= 2
+# One more for the quick tests: some of them wait, for a deadline or a process.
+QUICK_WORKERS ?= 3
 PYTEST := $(BIN)/pytest --feature-results=$(RESULTS) --durations=12 --durations-min=20
 
 .PHONY: help install check format test test-spark test-crash mutants features features-update demo bench clean
@@ -67,26 +69,22 @@ format: $(READY) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Tests of Spark run in one process, for they share a JVM, and so do those with Java's brokers and clients, which share
-# these. Both wait half of their time: the others run beside them, behind them in priority, for theirs can be divided.
-# What they print comes one after the other. All parts always run, so that the summary is whole; the last failure decides
-# the exit code.
+# Tests of Spark run in one process, for they share a JVM, beside those with Java's brokers and clients, which wait most
+# of their time; what they print comes at their end. All parts always run, so that the summary is whole; the last
+# failure decides the exit code.
 # Tests of Spark and Java are in these folders: to collect all the others once more takes its time.
 HEAVY := tests/bench tests/cli tests/compat tests/spark
 QUICK := not compat and not spark
 SPARK := spark and not compat
 JAVA := compat
 SPARK_LOG := build/spark-tests.log
-JAVA_LOG := build/java-tests.log
 test: $(READY) $(PREPARED) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
 	@rm -f $(RESULTS); mkdir -p build
 	@status=0; \
+	$(PYTEST) -q -n $(QUICK_WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
 	$(PYTEST) -q -m '$(SPARK)' $(HEAVY) >$(SPARK_LOG) 2>&1 & spark=$$!; \
-	$(PYTEST) -q -m '$(JAVA)' $(HEAVY) >$(JAVA_LOG) 2>&1 & java=$$!; \
-	trap "kill $$spark $$java 2>/dev/null || true" EXIT; \
-	nice -n 5 $(PYTEST) -q -n $(WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
-	wait $$java || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
-	cat $(JAVA_LOG); \
+	trap "kill $$spark 2>/dev/null || true" EXIT; \
+	$(PYTEST) -q -m '$(JAVA)' $(HEAVY) || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
 	wait $$spark || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
 	cat $(SPARK_LOG); \
 	$(BIN)/python tools/features.py --results $(RESULTS) --summary --check || status=$$?; \
@@ -103,7 +101,7 @@ mutants: $(READY) ## plant faults in copies of the tree: does a test notice each
 	ORBITMQ_COMPAT_BUILD=$(CURDIR)/build/compat $(BIN)/python tools/mutants.py
 
 $(RESULTS): $(READY)
-	-$(PYTEST) -q -n $(WORKERS) --dist worksteal -m 'feature and $(QUICK)'
+	-$(PYTEST) -q -n $(QUICK_WORKERS) --dist worksteal -m 'feature and $(QUICK)'
 	-$(PYTEST) -q -m 'feature and $(SPARK)' $(HEAVY)
 	-$(PYTEST) -q -m 'feature and $(JAVA)' $(HEAVY)
 
