@@ -131,9 +131,10 @@ def test_a_child_process_starts_anew():
 
 
 def test_a_lone_caller_runs_the_loop_itself(loop):
-    names = [loop.run(where()) for _ in range(50)]
-
-    assert names.count("MainThread") > 5
+    own, deadline = 0, time.monotonic() + 30
+    while own < 10:  # on a busy machine the background thread often has the seat
+        assert time.monotonic() < deadline
+        own += loop.run(where()) == "MainThread"
 
 
 def test_the_background_thread_goes_on_when_the_callers_are_gone(loop):
