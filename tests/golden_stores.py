@@ -20,20 +20,21 @@ Row = dict[str, Any]
 
 
 def unpack(name: str, target: Path) -> Path:
-    """Unpack a store below `target`; return its root. Every call gives a fresh copy."""
+    """Unpack a store below `target`; return its root. Every call gives a fresh copy.
+
+    Its files are as new as those of a broker that has just stopped: segments whose time to be kept is
+    over would be deleted, and the archives get older every day.
+    """
     root = target / name
     if root.exists():
         shutil.rmtree(root)
     target.mkdir(parents=True, exist_ok=True)
-    entries = _entries(name)
-    for entry, content in entries:
+    for entry, content in _entries(name):
         path = target / entry.name
         if content is None:
             path.mkdir()
         else:
             path.write_bytes(content)
-    for entry, _ in reversed(entries):  # a directory after what is in it, which changes its time
-        os.utime(target / entry.name, (entry.mtime, entry.mtime))
     return root
 
 
