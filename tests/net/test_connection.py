@@ -68,6 +68,7 @@ class TakesOdd(ConnectionHandler):
         if command.is_response or not command.code % 2:
             return 0
         self.events.append(f"taken {command.code}")
+        connection.send(command.answer(0))
         return taken
 
     def on_commands(self, connection: Connection, requests: list[Command]) -> None:
@@ -76,14 +77,19 @@ class TakesOdd(ConnectionHandler):
 
 def test_what_stands_behind_answers_is_offered_as_bytes_in_the_order_in_which_it_came() -> None:
     handler = TakesOdd()
+    writes: list[int] = []
 
     async def talk() -> None:
         connection = Connection(handler, NetConfig())
-        connection.connection_made(NotedTransport(lambda _: None))
+        connection.connection_made(
+            NotedTransport(lambda data: writes.append(len(FrameDecoder().receive(data))))
+        )
         for opaque in (1, 2, 3):
             command = Command(326)
             connection.ask(command, 10_000, lambda answer: handler.events.append("answer"))
             assert command.opaque == opaque
+        await asyncio.sleep(0)
+        writes.clear()
         answer_1, answer_2, answer_3 = (
             encode_command(Command(0, opaque=opaque, flag=RESPONSE_FLAG)) for opaque in (1, 2, 3)
         )
@@ -101,3 +107,4 @@ def test_what_stands_behind_answers_is_offered_as_bytes_in_the_order_in_which_it
         # Behind a request that the handler does not take, everything is decoded.
         *("request 12", "request 11"),
     ]
+    assert writes == [2, 1]  # what was answered of one read leaves together

@@ -188,20 +188,19 @@ class Connection(asyncio.Protocol):
 
         A peer that was asked sends its next requests right behind its answers: those are taken first.
         """
-        rest = self._answers_first(data)
-        while rest and not self._paused and not self._backlog and not self.closed:
-            self._in_turn = True
-            try:
+        rest, self._in_turn = self._answers_first(data), True
+        try:
+            while rest and not self._paused and not self._backlog and not self.closed:
                 taken = take_bytes(self, rest)
-            finally:
-                self._in_turn = False
-            self._flush()
-            if not taken:
-                break
-            left = rest[taken:]
-            rest = self._answers_first(left)
-            if rest is left:
-                break  # no answers, but nothing for the handler either
+                if not taken:
+                    break
+                left = rest[taken:]
+                rest = self._answers_first(left)
+                if rest is left:
+                    break  # no answers, but nothing for the handler either
+        finally:
+            self._in_turn = False
+        self._flush()
         return rest
 
     def _answers_first(self, data: bytes) -> bytes:
@@ -244,7 +243,8 @@ class Connection(asyncio.Protocol):
 
     def _deliver(self) -> None:
         """Hand answers over, a few in each turn of the loop."""
-        self._flush()
+        if not self._in_turn:
+            self._flush()
         answers = self._answers
         count = max(len(self._waiting) // 2, _ANSWERS_PER_TURN)
         for _ in range(min(len(answers), count)):

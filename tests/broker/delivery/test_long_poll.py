@@ -117,6 +117,23 @@ def test_in_a_conversation_what_nobody_waits_for_is_left_for_the_next_round(tmp_
         assert not dispatch._wake.is_set()  # the loop did it
 
 
+def test_in_a_conversation_the_loop_dispatches_also_while_the_next_pull_is_on_its_way(
+    tmp_path: Path,
+) -> None:
+    with BrokerWorld(tmp_path) as world:
+        attempts, dispatch = Attempts(), world.store._dispatch
+        park(world, world.connect(), attempts)
+        world.append("T", b"answers the pull")
+        assert (attempts.calls, world.context.long_poll.count) == ([False], 0)
+        dispatch._wake.clear()
+
+        world.store.append(AppendRequest("T", 0, b"before the next pull"))
+        world.turn()
+        assert not dispatch._wake.is_set()
+        world.loop.run_until_complete(until(lambda: not dispatch.behind_bytes, seconds=5))
+        assert not dispatch._wake.is_set()  # the loop did it
+
+
 def test_who_parks_wakes_dispatch_only_for_messages_of_its_own_queue(tmp_path: Path) -> None:
     with BrokerWorld(tmp_path) as world:
         thread = world.store._dispatch._no_linger

@@ -175,11 +175,11 @@ class LongPoll:
         """Called in any thread after an append: does the loop dispatch it?
 
         It does while what is appended is what somebody waits for, as in a conversation: to wake a thread
-        and to be woken by it takes longer than the round. Else appends come first.
+        and to be woken by it takes longer than the round. Else appends come first. Who has just got
+        something is about to wait again, so nobody need be parked this very moment.
         """
         if (
             threading.get_ident() != self._thread
-            or not self._is_awaited()
             or self._clock.monotonic_ms() - self._woke_at_ms > CONVERSATION_MS
         ):
             return False
