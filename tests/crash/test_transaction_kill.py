@@ -63,6 +63,7 @@ class Ledger:
 
 async def work(producer: AsyncProducer, ledger: Ledger, stopped: asyncio.Event) -> None:
     """Do one transaction after another."""
+    # sleep: the load goes on until it is stopped.
     while not stopped.is_set():
         await transact(producer, ledger, ledger.begin())
         await asyncio.sleep(PAUSE_SECONDS)  # sleep: so many a second
