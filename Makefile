@@ -7,6 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 PREPARED := $(VENV)/.spark-prepared
 RESULTS := build/features.json
@@ -27,16 +28,21 @@ help: ## this menu
 
 install: $(READY) ## make .venv with the command orbitmq in it (done by the other recipes as needed)
 
-$(READY): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer, or say make PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "OrbitMQ needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1 | cut -d' ' -f2). Say: make PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 	    rm -rf $(VENV); echo "$(PYTHON) cannot make virtual environments: install its venv package (python3-venv)" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(INSTALLED)
+
+# Those of `format` first, for the others call them; then both others side by side.
+$(READY): $(INSTALLED)
 	@echo "compiling the kernels, once"
-	@$(BIN)/python -c 'from orbitmq.wire.fast.kernels import compiled; compiled()'
-	@$(BIN)/python -c 'from orbitmq.sql92.fast.kernels import compiled; compiled()'
+	@$(BIN)/python -c 'from orbitmq.format.kernels import compiled; compiled()'
+	@$(BIN)/python -c 'from orbitmq.sql92.fast.kernels import compiled; compiled()' & filters=$$!; \
+	$(BIN)/python -c 'from orbitmq.wire.fast.kernels import compiled; compiled()'; wait $$filters
 	@touch $(READY)
 
 # The tests start Spark a hundred times; where Java cannot keep its classes, they take longer.
@@ -44,10 +50,12 @@ $(PREPARED): $(READY)
 	@-$(BIN)/orbitmq spark prepare
 	@touch $(PREPARED)
 
-# Each check is a recipe of its own, so that they run side by side; mypy, which takes longest, begins first.
+# Each check is a recipe of its own, so that they run side by side; what takes longest begins first. None of
+# them needs kernels, so a new environment gets these meanwhile, and `make check test` what the tests of Spark need.
 CHECKS := check-types check-imports check-unreached check-tests check-mutants check-format check-lint
-check: $(READY) ## format, lint, types, import contracts; tests that cannot fail, code that only tests call
-	@$(MAKE) --no-print-directory --keep-going --jobs $(WORKERS) --output-sync=target $(CHECKS)
+check: $(INSTALLED) ## format, lint, types, import contracts; tests that cannot fail, code that only tests call
+	@$(MAKE) --no-print-directory --keep-going --jobs $(WORKERS) --output-sync=target $(READY) $(CHECKS) \
+	    $(if $(filter test,$(MAKECMDGOALS)),$(PREPARED))
 
 .PHONY: $(CHECKS)
 check-types:
@@ -65,7 +73,7 @@ check-format:
 check-lint:
 	$(BIN)/ruff check .
 
-format: $(READY) ## let ruff format and fix what it can
+format: $(INSTALLED) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -93,9 +101,11 @@ test: $(READY) $(PREPARED) ## all tests; then what was skipped and why, and docs
 test-spark: $(READY) ## the Spark tests alone, without those that kill or need Java clients
 	$(BIN)/pytest -q -m '$(SPARK) and not crash' tests/spark
 
+# Files whose inputs are drawn; `make test` draws fewer.
+DRAWN = $(shell grep -rlE "(hypothesis|rounds) import" tests --include='test_*.py')
 test-crash: $(READY) ## 1 000 kills and 200 power cuts, 200 kills amid transactions, timers and pops each (long)
 	ORBITMQ_TIMER_KILLS=200 ORBITMQ_POP_KILLS=200 ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
-	ORBITMQ_HOSTILE_FRAMES=100000 $(BIN)/pytest -q --timeout 0 tests/broker/test_hostile.py
+	ORBITMQ_FUZZ=whole ORBITMQ_HOSTILE_FRAMES=100000 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 0 -m '$(QUICK)' tests/broker/test_hostile.py $(DRAWN)
 
 mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (an hour)
 	ORBITMQ_COMPAT_BUILD=$(CURDIR)/build/compat $(BIN)/python tools/mutants.py

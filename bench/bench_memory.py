@@ -40,7 +40,7 @@ class Size:
 
 SIZES = {
     "full": Size((1, 16, 64), 5, 3, 1, 1 << 30),
-    "smoke": Size((4,), 1, 0.3, 0.2, 64 << 20, warm_up=False),
+    "smoke": Size((4,), 1, 0.15, 0.05, 64 << 20, warm_up=False),
 }
 
 
@@ -133,10 +133,11 @@ def compare(side: Side, size: Size) -> list[Ratio]:
     return lines
 
 
-def overload(side: Side, seconds: float) -> Row:
+def overload(side: Side, size: Size, seconds: float) -> Row:
     """Send above the limit for so long; return what memory and disk have grown by."""
     new_topic(side, "Memory", memory=True)
-    drive(side, "send", "Memory", depth=16, seconds=1, warm=0.5)  # kernels are loaded
+    # Kernels are loaded.
+    drive(side, "send", "Memory", depth=16, seconds=size.seconds, warm=size.warm)
     held = figures(side)
     anonymous, disk = side.memory_bytes()[0] - held["memoryTopicBytesAllocated"], disk_bytes(side)
     peak, messages, ends = 0, 0, time.monotonic() + seconds
@@ -204,7 +205,7 @@ def main() -> None:
         Side("ours", Path(root), settings).running() as side,
     ):
         if given.overload:
-            row = overload(side, given.overload)
+            row = overload(side, size, given.overload)
             show_overload(row)
             result: object = row
         else:

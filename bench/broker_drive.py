@@ -47,7 +47,7 @@ SMALL_LOG = (("mappedFileSizeCommitLog", str(64 << 20)), ("enablePropertyFilter"
 SIZES = {
     "full": Size((1, 4, 16, 64, 256), 4, 1.5, (1, 16, 64), 6, requests=(1, 16, 64)),
     "smoke": Size(
-        *((4,), 0.3, 0.1, (2,), 1, SMALL_LOG),
+        *((4,), 0.2, 0.05, (2,), 1, SMALL_LOG),
         batch_depths=(4,),
         timers=(200, 100, 0.2, 1.5),
         idle=0.1,

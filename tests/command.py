@@ -4,15 +4,20 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from typer import testing
 from typer.testing import CliRunner, Result
 
 from orbitmq.cli import app
 from orbitmq.errors import OrbitError
 
 ORBITMQ = Path(sys.executable).with_name("orbitmq")
+
+# Made anew for each call, the tree of commands takes longer than many a command does; it is always the same.
+testing._get_command = cache(testing._get_command)
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

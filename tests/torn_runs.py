@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from golden_stores import Row, damage, settings, torn_results, torn_variant, torn_variants, unpack
-from orbitmq.format.kernels import plain
 from orbitmq.format.record import Record, decode_record
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.recovery.adopt import RecoveryReport
@@ -64,14 +63,14 @@ def damaged(variant: str, directory: Path) -> Path:
 def run(variant: str, directory: Path) -> Run:
     """Damage a copy, check it, open and close it, check and open it again."""
     root = damaged(variant, directory)
-    before = check_store(root, settings("crashed"), kernels=plain())
+    before = check_store(root, settings("crashed"))
     with MessageStore.open(config_of(root), background=False) as store:
         queues = {q: (store.min_offset(*q), store.max_offset(*q)) for q in store.queues()}
         records = dict(read_all(store))
         report, max_offset = store.recovery_report, store.max_log_offset
     headers = map(read_header, list_index_files(config_of(root).layout()))
     index_items = sum(header.next_item - 1 for header in headers if header is not None)
-    after = check_store(root, settings("crashed"), kernels=plain())
+    after = check_store(root, settings("crashed"))
     with MessageStore.open(config_of(root), background=False) as store:
         second = store.recovery_report
     units = sum(high - low for low, high in queues.values())

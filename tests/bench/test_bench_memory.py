@@ -32,7 +32,7 @@ def test_the_benchmark_of_topics_in_memory_runs_in_its_smallest_size(tmp_path: P
 @pytest.mark.slow
 @pytest.mark.feature("F104")
 def test_an_overload_leaves_the_disk_alone_and_memory_at_its_limit(tmp_path: Path) -> None:
-    row = run(tmp_path, "--overload", "2", "--limit-mb", "1")
+    row = run(tmp_path, "--overload", "0.5", "--limit-mb", "1")
 
     assert row["evicted"] > 0
     assert row["disk_growth_bytes"] == 0

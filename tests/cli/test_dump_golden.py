@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from command import invoke, json_lines, run
+from command import call, invoke, json_lines, run
 from golden_stores import GOLDEN, STORES, damage, rows, torn_variant, unpack
 
 PROMISED = """
@@ -42,7 +42,8 @@ def expected_dump(name: str) -> list[dict]:
 def test_dump_equals_the_manifest_record_for_record(name, tmp_path):
     root = unpack(name, tmp_path)
 
-    result = run("store", "dump", root, "--output", "json", "--config", GOLDEN / f"{name}.conf")
+    dump = run if name == "mixed" else call  # one by a process
+    result = dump("store", "dump", root, "--output", "json", "--config", GOLDEN / f"{name}.conf")
 
     assert result.returncode == 0, result.stderr
     assert json_lines(result.stdout) == expected_dump(name)

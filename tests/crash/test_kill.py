@@ -1,6 +1,6 @@
 """A writer is killed at random moments, again and again on the same directory; nothing may be missing.
 
-ORBITMQ_CRASH_ROUNDS sets the number of kills (60 by default, `make test-crash` has 1 000);
+ORBITMQ_CRASH_ROUNDS sets the number of kills (45 by default, five of each kind; `make test-crash` has 1 000);
 ORBITMQ_CRASH_SEED chooses other messages and moments. A page cache survives the death of a process, so
 these runs say nothing about power cuts: see test_power_cut.py.
 """
@@ -30,7 +30,7 @@ from orbitmq.units import PAGE_BYTES
 
 pytestmark = pytest.mark.crash
 
-ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "60"))
+ROUNDS = int(os.environ.get("ORBITMQ_CRASH_ROUNDS", "45"))
 KILLS_PER_STORE = 5
 STORES = -(-ROUNDS // KILLS_PER_STORE)
 

@@ -35,6 +35,7 @@ SETTINGS = {
     "flushConsumerOffsetInterval": "200",
 }
 END_SECONDS = 60.0
+PAUSE_SECONDS = 0.01  # some of the workers are at it at any moment, the processor is not full
 QUIET_SECONDS = 1.0  # some rounds of checks
 
 
@@ -62,8 +63,10 @@ class Ledger:
 
 async def work(producer: AsyncProducer, ledger: Ledger, stopped: asyncio.Event) -> None:
     """Do one transaction after another."""
+    # sleep: the load goes on until it is stopped.
     while not stopped.is_set():
         await transact(producer, ledger, ledger.begin())
+        await asyncio.sleep(PAUSE_SECONDS)  # sleep: so many a second
 
 
 async def transact(producer: AsyncProducer, ledger: Ledger, body: str) -> None:

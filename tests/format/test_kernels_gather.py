@@ -14,9 +14,10 @@ from orbitmq.format.columns import ROW, Bytes, Lists, Rows, ScanOptions, as_byte
 from orbitmq.format.kernels import Kernels, compiled, plain
 from orbitmq.format.plain.gather import record_starts
 from orbitmq.format.record import decode_record
+from rounds import rounds
 
 PLAIN, COMPILED = plain(), compiled()
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=rounds(300), deadline=None)
 
 names = st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"TAG", b"KEYSX", b"a", b""])
 pieces = st.tuples(

@@ -21,9 +21,10 @@ from orbitmq.format.kernels import compiled, plain
 from orbitmq.format.record import decode_record
 from orbitmq.message import SCHEDULE_TOPIC, Property
 from orbitmq.wire.fast import kernels as send_kernels
+from rounds import rounds
 
 PLAIN, COMPILED = plain(), compiled()
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=rounds(300), deadline=None)
 
 int16 = st.integers(-(2**15), 2**15 - 1)
 int32 = st.integers(-(2**31), 2**31 - 1)

@@ -13,8 +13,9 @@ from orbitmq.format.timer_log import UNIT, UNIT_BYTES
 from orbitmq.format.waiting import WAITED_FOR, WAITING, WAITING_PROPERTIES_MAX
 from orbitmq.message import TIMER_TOPIC, AppendRequest, Host, SysFlag
 from orbitmq.store.timer.waiting import NEVER_ENQUEUED, delivery, read_record, read_waiting
+from rounds import rounds
 
-MANY = settings(max_examples=200, deadline=None)
+MANY = settings(max_examples=rounds(300), deadline=None)
 BORN, STORE = Host(b"\x0a\x00\x00\x01", 5000), Host(b"\x0a\x00\x00\x02", 10911)
 NOW_MS, STORE_MS, LOG_OFFSET, POSITION = 1_700_000_009_000, 1_700_000_009_123, 1 << 40, 13
 BODY_MAX = 5_000

@@ -9,10 +9,11 @@ from mutations import mutated
 from namesrv_world import NamesrvWorld
 from orbitmq.wire.command import Command
 from orbitmq.wire.frame import FrameDecoder
+from rounds import rounds
 
 pytestmark = pytest.mark.fuzz
 
-ROUNDS = 40_000
+ROUNDS = rounds(40_000)
 
 
 def changed(rng: random.Random, command: Command) -> Command:

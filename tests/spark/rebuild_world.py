@@ -120,9 +120,10 @@ class _Tasks:
 
     def collect(self) -> list[Any]:
         found: list[Any] = []
+        sent = cloudpickle.dumps(self._work)  # once, as Spark does; each task has a copy of its own
         with chdir(self._directory):
             for number, task in enumerate(self._tasks):
-                work = pickle.loads(cloudpickle.dumps(self._work))
+                work = pickle.loads(sent)
                 found += pickle.loads(pickle.dumps(list(work(number, iter([task])))))
         return found
 

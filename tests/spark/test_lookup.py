@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,11 @@ class World:
     def __init__(self, root: Path, config: Path) -> None:
         self._given: dict[str, object] = {"path": root, "config": config}
         self.answers = 0
-        self.rows = self.scanned()
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All of them."""
+        return self.scanned()
 
     def scanned(self, **options: str) -> list[Row]:
         """Return what a scan of the whole log finds."""

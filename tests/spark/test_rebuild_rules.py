@@ -29,6 +29,7 @@ from orbitmq.spark.jobs.rebuild.parts import Scan
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.exchange import Scope
 from orbitmq.store.store import MessageStore
+from rounds import rounds
 from spark.rebuild_world import (
     SMALL_SETTINGS,
     copy_of,
@@ -103,7 +104,7 @@ message = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(120), deadline=None)
 @given(messages=st.lists(message, max_size=60), split_bytes=st.integers(97, 9_000))
 def test_gaps_and_repeats_of_queue_offsets_are_treated_as_the_live_queues_do(
     messages: list[tuple[str, int, int, int, str, int, int]],

@@ -13,6 +13,7 @@ from orbitmq.format.compiled import jit
 from orbitmq.sql92.expression import Sql92Expression
 from orbitmq.sql92.fast.kernels import KernelChoice, compiled, plain, twins
 from orbitmq.sql92.fast.program import ASK
+from rounds import rounds
 from sql92.filter_cases import by_nodes, golden_cases, golden_properties, joined
 
 pytestmark = pytest.mark.feature("F28")
@@ -120,7 +121,7 @@ def test_kernels_answer_every_golden_expression_as_its_nodes_do():
     assert checked > 3_600
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=rounds(800), deadline=None)
 @given(_conditions(), st.lists(property_strings, min_size=1, max_size=8))
 def test_kernels_answer_as_the_nodes_do_whatever_the_expression_and_the_bytes(text, strings):
     try:

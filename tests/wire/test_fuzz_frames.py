@@ -13,12 +13,13 @@ from orbitmq.errors import FieldError
 from orbitmq.wire.bodies import dialect
 from orbitmq.wire.command import Encoding
 from orbitmq.wire.frame import FrameDecoder, encode_command
+from rounds import rounds
 from wire_registry import ANSWER_BODIES, REQUEST_BODIES, REQUEST_HEADERS
 
 pytestmark = pytest.mark.fuzz
 
-FRAMES = 200_000
-BODIES = 20_000
+FRAMES = rounds(200_000)
+BODIES = rounds(20_000)
 
 
 def fitted(raw: bytes) -> bytes:

@@ -8,7 +8,6 @@ import pytest
 
 from golden_stores import damage, rows, settings, unpack
 from orbitmq.errors import CorruptRecordError, StoreError, StoreLockedError
-from orbitmq.format.kernels import plain
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.rebuild import RebuildReport, rebuild_store
 from orbitmq.store.store import MessageStore
@@ -19,7 +18,7 @@ STORES = ["mixed", "crashed", "cleaned", "ext", "batchcq", "propcrc", "timer", "
 
 
 def rebuild(root: Path, name: str, *, dry_run: bool = False) -> RebuildReport:
-    return rebuild_store(root, settings(name), kernels=plain(), dry_run=dry_run)
+    return rebuild_store(root, settings(name), dry_run=dry_run)
 
 
 def files_below(directory: Path) -> dict[str, bytes]:
@@ -55,7 +54,7 @@ def test_a_rebuilt_store_has_no_findings_and_opens_at_once(name: str, tmp_path: 
 
     rebuild(root, name)
 
-    assert check_store(root, settings(name), kernels=plain()).findings == ()
+    assert check_store(root, settings(name)).findings == ()
     config = StoreConfig.from_settings(root, settings(name))
     with MessageStore.open(config, background=False) as store:
         assert not store.recovery_report.adopted
@@ -131,7 +130,7 @@ def test_a_rebuild_that_dies_half_way_leaves_nothing_that_is_trusted(tmp_path: P
     disk.fail("exchange", "*/index")  # the queues have changed places already
 
     with pytest.raises(StoreError):
-        rebuild_store(root, config, kernels=plain(), disk=disk)
+        rebuild_store(root, config, disk=disk)
 
     with MessageStore.open(StoreConfig.from_settings(root, config), background=False) as store:
         assert store.recovery_report.adopted

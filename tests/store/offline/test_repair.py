@@ -6,7 +6,6 @@ import pytest
 
 from golden_stores import damage, rows, settings, torn_variants, unpack
 from orbitmq.errors import StoreLockedError
-from orbitmq.format.kernels import plain
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.offline.repair import RepairReport, repair_store
 from orbitmq.store.recovery.plan import RepairKind
@@ -26,7 +25,7 @@ IN_LOG = {
 
 
 def repair(root: Path, name: str = "crashed", *, dry_run: bool = False) -> RepairReport:
-    return repair_store(root, settings(name), kernels=plain(), dry_run=dry_run)
+    return repair_store(root, settings(name), dry_run=dry_run)
 
 
 def contents(root: Path) -> dict[Path, bytes]:
@@ -55,7 +54,7 @@ def test_after_a_repair_the_store_is_sound(variant: str, tmp_path: Path) -> None
     report = repair(root)
 
     assert not report.is_clean
-    assert check_store(root, settings("crashed"), kernels=plain()).findings == ()
+    assert check_store(root, settings("crashed")).findings == ()
     assert repair(root).is_clean
 
 
@@ -73,7 +72,7 @@ def test_a_repair_does_not_trust_the_snapshot(tmp_path: Path) -> None:
 
     assert report.recovery is not None
     assert report.recovery.adoption.queues.wrong == 1
-    assert check_store(root, settings("mixed"), kernels=plain()).findings == ()
+    assert check_store(root, settings("mixed")).findings == ()
 
 
 def test_a_missing_segment_is_bridged(tmp_path: Path) -> None:
@@ -93,7 +92,7 @@ def test_a_missing_segment_is_bridged(tmp_path: Path) -> None:
         (row["topic"], row["queueId"], row["queueOffset"], row["phyOffset"], row["size"])
         for row in lost
     }
-    assert check_store(root, settings("mixed"), kernels=plain()).errors == ()
+    assert check_store(root, settings("mixed")).errors == ()
     config = StoreConfig.from_settings(root, settings("mixed"))
     with MessageStore.open(config, background=False) as store:
         for row in rows("mixed", "queue"):
@@ -111,7 +110,7 @@ def test_a_missing_segment_is_bridged_by_the_gaps_alone(tmp_path: Path) -> None:
     report = repair(root, "mixed")
 
     assert report.recovery is not None
-    assert check_store(root, settings("mixed"), kernels=plain()).errors == ()
+    assert check_store(root, settings("mixed")).errors == ()
     config = StoreConfig.from_settings(root, settings("mixed"))
     with MessageStore.open(config, background=False) as store:
         kept = sum(store.max_offset(row["topic"], row["queueId"]) for row in rows("mixed", "queue"))

@@ -8,7 +8,6 @@ import pytest
 
 from golden_stores import settings, unpack
 from orbitmq.errors import NotAStoreError, WrongFileError
-from orbitmq.format.kernels import plain
 from orbitmq.message import AppendRequest, SysFlag
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
@@ -20,7 +19,7 @@ STORES = ["mixed", "cleaned", "ext", "batchcq", "propcrc", "timer", "indexroll",
 
 
 def check(root: Path, store: str = "mixed") -> CheckReport:
-    return check_store(root, settings(store), kernels=plain())
+    return check_store(root, settings(store))
 
 
 def kinds(report: CheckReport) -> list[Kind]:
@@ -206,12 +205,12 @@ def test_an_old_checkpoint_of_a_closed_store_is_named(tmp_path: Path) -> None:
 
 def test_what_is_no_store_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError):
-        check_store(tmp_path, kernels=plain())
+        check_store(tmp_path)
 
 
 def test_sizes_that_cannot_be_known_are_asked_for(tmp_path: Path) -> None:
     with pytest.raises(WrongFileError, match="maxIndexNum"):
-        check_store(unpack("mixed", tmp_path), {}, kernels=plain())
+        check_store(unpack("mixed", tmp_path), {})
 
 
 def own_store(root: Path) -> MessageStore:
@@ -234,7 +233,7 @@ def test_a_store_that_is_open_has_no_findings_though_its_queues_lag(tmp_path: Pa
         store.flush()
         fill(store, 300)
 
-        report = check_store(tmp_path / "s", OWN, kernels=plain())
+        report = check_store(tmp_path / "s", OWN)
 
     assert report.live
     assert report.findings == ()
@@ -245,7 +244,7 @@ def test_the_lock_is_still_held_after_a_check(tmp_path: Path) -> None:
     with own_store(tmp_path / "s") as store:
         fill(store, 1)
         assert is_open_elsewhere(tmp_path / "s" / "lock")
-        check_store(tmp_path / "s", OWN, kernels=plain())
+        check_store(tmp_path / "s", OWN)
         assert is_open_elsewhere(tmp_path / "s" / "lock")
     assert not is_open_elsewhere(tmp_path / "s" / "lock")
 
@@ -258,7 +257,7 @@ def test_a_killed_store_has_no_findings_only_lagging_units(tmp_path: Path) -> No
         fill(store, 100)
         shutil.copytree(tmp_path / "s", tmp_path / "killed")
 
-    report = check_store(tmp_path / "killed", OWN, kernels=plain())
+    report = check_store(tmp_path / "killed", OWN)
 
     assert not report.live
     assert report.findings == ()

@@ -22,8 +22,9 @@ from orbitmq.wire.fast.run import SENDS_MAX, SendRun
 from orbitmq.wire.frame import FrameDecoder
 from orbitmq.wire.headers.recall import RecallHandle
 from orbitmq.wire.headers.send import BROKER_PROPERTIES, LETTERS, SendHeader
+from rounds import rounds
 
-MANY = settings(max_examples=300, deadline=None)
+MANY = settings(max_examples=rounds(400), deadline=None)
 SUFFIX = b"MSG_REGION\x01R\x02"
 ANSWER = [b'{"extFields":{"queueId":"', b'","transactionId":"', b'","msgId":"', b"ABCD"]
 ANSWER += [b'","queueOffset":"', b'"},"opaque":', b"}"]
