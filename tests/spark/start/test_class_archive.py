@@ -9,6 +9,7 @@ import pytest
 
 import command
 from orbitmq.errors import SparkSetupError
+from orbitmq.spark.columns.install import ROWS, SETTING
 from orbitmq.spark.start.class_archive import (
     DRIVER_OPTIONS,
     archive_path,
@@ -17,10 +18,12 @@ from orbitmq.spark.start.class_archive import (
     with_archive,
 )
 from orbitmq.spark.start.java import JavaSource, find_java
-from spark.drivers import SMALL
+from spark.drivers import SHORT_LIFE, SMALL
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+# Of a session only its start counts; the reader of columns would be compiled anew for a new cache.
+QUICK = {**SMALL, SETTING: ROWS, DRIVER_OPTIONS: SHORT_LIFE}
 WRITES = "import sys; open(sys.argv[2], 'w').write('classes')"
 SESSION = """
 import sys
@@ -98,7 +101,7 @@ def test_spark_starts_with_classes_of_the_archive(tmp_path: Path) -> None:
         done = command.run("spark", "prepare")
         assert done.returncode == 0, done.stderr
     log = tmp_path / "classes.txt"
-    conf = {**SMALL, DRIVER_OPTIONS: f"-Xlog:class+load:file={log}"}
+    conf = {**QUICK, DRIVER_OPTIONS: f"{SHORT_LIFE} -Xlog:class+load:file={log}"}
 
     done = _session(conf)
 
@@ -111,7 +114,7 @@ def test_spark_starts_with_classes_of_the_archive(tmp_path: Path) -> None:
 def test_an_archive_that_does_not_fit_is_no_news(cache: Path) -> None:
     make_archive([sys.executable, "-c", WRITES])
 
-    done = _session(SMALL)
+    done = _session(QUICK)
 
     assert done.stdout == "10\n"
     said = done.stderr.splitlines()  # Java itself warns of a module that Spark asks for
