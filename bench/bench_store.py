@@ -2,9 +2,9 @@
 
     python bench/bench_store.py [--size full|smoke] [--directory DIR] [--json FILE] [--only NAME ...]
 
-Each part runs in a process of its own; every result is checked (counts, hits), so a fast wrong answer
-fails. Messages are made before the clock starts, on both sides. bench/README.md says which situation
-each part stands for and keeps the figures.
+Each part runs in a process of its own (of the size smoke, most run in one); every result is checked (counts,
+hits), so a fast wrong answer fails. Messages are made before the clock starts, on both sides. bench/README.md
+says which situation each part stands for and keeps the figures.
 """
 
 import argparse
