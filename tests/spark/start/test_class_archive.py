@@ -32,6 +32,14 @@ session = make_session(master="local[1]", conf=dict(pair.split("=", 1) for pair 
 print(session.range(10).count())
 session.stop()
 """
+# Without an archive Java loads each class by itself: SQL has thousands.
+CONTEXT = """
+import sys
+from orbitmq.spark.start.session import make_context
+context = make_context(master="local[1]", conf=dict(pair.split("=", 1) for pair in sys.argv[1:]))
+print(context._jsc.sc().range(0, 10, 1, 1).count())
+context.stop()
+"""
 
 
 @pytest.fixture
@@ -103,7 +111,7 @@ def test_spark_starts_with_classes_of_the_archive(tmp_path: Path) -> None:
     log = tmp_path / "classes.txt"
     conf = {**QUICK, DRIVER_OPTIONS: f"{SHORT_LIFE} -Xlog:class+load:file={log}"}
 
-    done = _session(conf)
+    done = _run(SESSION, conf)
 
     assert done.stdout == "10\n", done.stderr
     spark = [line for line in log.read_text().splitlines() if " org.apache.spark." in line]
@@ -114,17 +122,17 @@ def test_spark_starts_with_classes_of_the_archive(tmp_path: Path) -> None:
 def test_an_archive_that_does_not_fit_is_no_news(cache: Path) -> None:
     make_archive([sys.executable, "-c", WRITES])
 
-    done = _session(QUICK)
+    done = _run(CONTEXT, QUICK)
 
     assert done.stdout == "10\n"
     said = done.stderr.splitlines()  # Java itself warns of a module that Spark asks for
     assert [line for line in said if "incubator" not in line] == []
 
 
-def _session(conf: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+def _run(program: str, conf: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     words = [f"{name}={value}" for name, value in conf.items()]
     return subprocess.run(
-        [sys.executable, "-c", SESSION, *words],
+        [sys.executable, "-c", program, *words],
         capture_output=True,
         text=True,
         env={**os.environ},
