@@ -159,8 +159,9 @@ class Watch:
 
 
 @contextmanager
-def watching(namesrv: str, group: str) -> Iterator[Watch]:
-    words = ["group", "watch", group, "--interval", "0.05", "--for", "150", "--output", "json"]
+def watching(namesrv: str, group: str, *, interval: float = 0.05) -> Iterator[Watch]:
+    every = ["--interval", str(interval), "--for", "150"]
+    words = ["group", "watch", group, *every, "--output", "json"]
     process = subprocess.Popen(
         [str(ORBITMQ), *words, "--namesrv", namesrv],
         stdout=subprocess.PIPE,

@@ -1,16 +1,17 @@
 """A program of `clients/` that runs: commands go in, rows come out (its language: clients/README.md)."""
 
 import contextlib
+import io
 import itertools
 import json
 import subprocess
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 Row = dict[str, Any]
 
@@ -25,6 +26,13 @@ class Talk:
     program: "ClientProgram"
     id: str
     rows: list[Row] = field(default_factory=list)
+    kinds: Counter[str] = field(
+        default_factory=Counter
+    )  # how many rows of each: asked at every row
+
+    def add(self, row: Row) -> None:
+        self.rows.append(row)
+        self.kinds[row["type"]] += 1
 
     def of(self, kind: str) -> list[Row]:
         """Return the rows of one type, in the order of arrival."""
@@ -46,7 +54,7 @@ class Talk:
         return self.of(kind)
 
     def count(self, kind: str) -> int:
-        return sum(1 for row in self.rows if row["type"] == kind)
+        return self.kinds[kind]
 
     def stop(self) -> list[Row]:
         """End a send early; return what was acknowledged."""
@@ -146,13 +154,18 @@ class ClientProgram:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(b"{"):  # some clients print a greeting of their own
-                row = json.loads(line)
-                with self.changed:
-                    self._talks[row["id"]].rows.append(row)
-                    self.changed.notify_all()
+        stream, rest = cast(io.BufferedReader, self._process.stdout), b""
+        while data := stream.read1():
+            *lines, rest = (rest + data).split(b"\n")
+            # some clients print a greeting of their own
+            self._add([json.loads(line) for line in lines if line.startswith(b"{")])
+        self._add([])
+
+    def _add(self, rows: Sequence[Row]) -> None:
+        """Keep what came together; whoever waits looks once, not at each row."""
         with self.changed:
+            for row in rows:
+                self._talks[row["id"]].add(row)
             self.changed.notify_all()
 
 

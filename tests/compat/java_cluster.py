@@ -13,9 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from compat.class_archive import RECORD, RECORDING, archive_options
 from compat.java_store import OPENED_MODULES
 from compat.maven import HERE, classpath
-from compat.server_process import ServerProcess, answers, free_port, is_registered
+from compat.server_process import (
+    ServerProcess,
+    answers,
+    await_route,
+    create_topic,
+    free_port,
+    is_registered,
+)
 
 JAVA_VERSION: Final = "5.3.3"
 NAMESRV_MAIN: Final = "org.apache.rocketmq.namesrv.NamesrvStartup"
@@ -63,8 +71,10 @@ def java_command(
 ) -> list[str]:
     """Return the command line of one of RocketMQ's own programs; its logs go below `home`.
 
-    `classes` is where a program of ours lies that uses RocketMQ's.
+    `classes` is where a program of ours lies that uses RocketMQ's: behind theirs, which are archived.
     """
+    if RECORD not in options:
+        options = (*archive_options(server_jars(), _recording_broker), *options)
     opened = [f"--add-opens={module}=ALL-UNNAMED" for module in OPENED_MODULES]
     return [
         "java",
@@ -78,7 +88,7 @@ def java_command(
         f"-Drmq.logback.configurationFile={HERE / 'servers' / 'rmq.logback.xml'}",
         *options,
         "-cp",
-        os.pathsep.join(filter(None, [classes, server_jars()])),
+        os.pathsep.join(filter(None, [server_jars(), classes])),
         main,
         *arguments,
     ]
@@ -98,6 +108,7 @@ def java_namesrv(
     name: str = "java-namesrv",
     settings: Mapping[str, str] | None = None,
     binary: bool = False,
+    options: tuple[str, ...] = (),
 ) -> Iterator[ServerProcess]:
     """Run a name server; `binary` gives its answers binary headers."""
     root, port = directory / name, free_port()
@@ -109,9 +120,8 @@ def java_namesrv(
         **(settings or {}),
     }
     config = write_settings(root / "namesrv.conf", given)
-    command = java_command(
-        NAMESRV_MAIN, "-c", str(config), home=root, heap="256m", options=header_type(binary)
-    )
+    options = (*header_type(binary), *options)
+    command = java_command(NAMESRV_MAIN, "-c", str(config), home=root, heap="256m", options=options)
     server = ServerProcess(name, command, port, root, lambda: answers(f"127.0.0.1:{port}"))
     with running(server):
         yield server
@@ -127,6 +137,7 @@ def java_broker(
     binary: bool = False,
     root: Path | None = None,
     port: int | None = None,
+    options: tuple[str, ...] = (),
 ) -> Iterator[ServerProcess]:
     """Run a broker; `settings` are RocketMQ's; it is registered when the body starts.
 
@@ -136,11 +147,24 @@ def java_broker(
     root, port = root or directory / f"java-{name}", port or free_port()
     given = {**broker_settings(root, port, namesrv, name), **SMALL_BROKER, **(settings or {})}
     config = write_settings(root / "broker.conf", given)
-    command = java_command(BROKER_MAIN, "-c", str(config), home=root, options=header_type(binary))
+    options = (*header_type(binary), *options)
+    command = java_command(BROKER_MAIN, "-c", str(config), home=root, options=options)
     address = f"127.0.0.1:{port}"
     server = ServerProcess(name, command, port, root, lambda: is_registered(address, namesrv))
     with running(server):
         yield server
+
+
+@contextmanager
+def _recording_broker(directory: Path) -> Iterator[ServerProcess]:
+    """Run a broker whose classes can be archived, and give it something to do."""
+    with (
+        java_namesrv(directory, options=RECORDING) as namesrv,
+        java_broker(directory, namesrv=namesrv.address, options=RECORDING) as broker,
+    ):
+        create_topic(broker.address, "Archived")
+        await_route(namesrv.address, "Archived")
+        yield broker
 
 
 def broker_settings(root: Path, port: int, namesrv: str, name: str) -> dict[str, str]:

@@ -71,6 +71,7 @@ class Load:
     namesrv: str
     topic: str
     group: str
+    pace_seconds: float = 0.0  # between the sends of each producer
     ledger: Ledger = field(default_factory=Ledger)
     error: BaseException | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -117,6 +118,7 @@ class Load:
                     time.sleep(PAUSE_SECONDS)  # sleep: the load's own pace; stop() ends the loop
                 else:
                     number = self._send_some(kind, producer, number)
+                    self._stopping.wait(self.pace_seconds)
         except BaseException as error:
             self.error = error
 
@@ -158,9 +160,11 @@ class Load:
 
 
 @contextmanager
-def running_load(namesrv: str, topic: str, group: str) -> Iterator[Load]:
+def running_load(
+    namesrv: str, topic: str, group: str, *, pace_seconds: float = 0.0
+) -> Iterator[Load]:
     """Run a load for the length of the body; the consumer goes on until the end."""
-    load = Load(namesrv, topic, group)
+    load = Load(namesrv, topic, group, pace_seconds)
     consumer = Consumer(
         namesrv,
         group,

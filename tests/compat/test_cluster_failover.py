@@ -18,6 +18,9 @@ pytestmark = [pytest.mark.compat, pytest.mark.crash]
 
 NAMES: Final = ("broker-a", "broker-b", "broker-c")
 ENDLESS: Final = 1_000_000
+PACE_SECONDS: Final = (
+    0.02  # a thousand messages a second; as fast as they can, they take both cores
+)
 
 
 @dataclass
@@ -47,7 +50,8 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
 
 def test_our_clients_go_on_when_a_broker_dies_and_miss_nothing_when_it_is_back(trio: Trio) -> None:
     trio.create_topic("Failover")
-    with running_load(trio.namesrv, "Failover", "failover") as load, QueueReader(load) as reader:
+    loading = running_load(trio.namesrv, "Failover", "failover", pace_seconds=PACE_SECONDS)
+    with loading as load, QueueReader(load) as reader:
         _await_brokers(load, set(NAMES))
         trio.servers["broker-b"].kill()
         _await_brokers(load, {"broker-a", "broker-c"})
@@ -81,7 +85,8 @@ def test_java_clients_go_on_when_a_broker_dies_and_miss_nothing_when_it_is_back(
     java = clients.get("java-new-json", trio.namesrv)
     words = {"topic": "FailoverJava", "poll": 1000}
     consumer = java.subscribe(group="failover-java", **words)
-    sender = java.start_send(count=ENDLESS, body="m", retries=3, timeout=3000, **words)
+    paced = {"count": ENDLESS, "pace": 2, "retries": 3, "timeout": 3000}
+    sender = java.start_send(body="m", **paced, **words)
     _await_brokers_of(sender, set(NAMES))
     trio.servers["broker-b"].kill()
     _await_brokers_of(sender, {"broker-a", "broker-c"})

@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.compat, needs_java, pytest.mark.feature("X5")]
 
 Found = dict[str, Any]
 
+LOOK_SECONDS = 0.5  # the doctor asks all servers, each time
+
 
 @pytest.fixture(scope="module")
 def cluster(clusters: Clusters) -> Cluster:
@@ -50,14 +52,14 @@ def wait(cluster: Cluster, what: str, *arguments: str) -> Found:
         if matching:
             return matching[0]
         assert time.monotonic() < deadline, found
-        time.sleep(0.2)
+        time.sleep(LOOK_SECONDS)
 
 
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.2)
+        time.sleep(LOOK_SECONDS)
 
 
 def follow(finding: Found) -> None:

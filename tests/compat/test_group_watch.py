@@ -3,8 +3,10 @@
 The scenarios begin together: most of their time they wait for the next rebalance of a Java member.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Final
 
 import pytest
 
@@ -14,16 +16,26 @@ from compat.java_store import needs_java
 from compat.scenarios import fresh
 from compat.side_by_side import Outcome, begun_tests
 from orbitmq.client import Admin
-from rebalance_world import BY_INTERVAL, Member, instance, moves, wait_until, watching
+from rebalance_world import BY_INTERVAL, Member, instance, moves, watching
 
 pytestmark = [pytest.mark.compat, needs_java, pytest.mark.feature("F116")]
 
+WAIT_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.25
+"""A Java member rebalances every 20 seconds, and four scenarios look at a time."""
 
-def reads_all(cluster: Cluster, group: str, queues: int) -> bool:
-    """Tell whether the group reads so many queues of its topic, and its retries, as its members say."""
+
+def await_readers(cluster: Cluster, group: str, queues: int) -> None:
+    """Wait until the group reads so many queues of its topic, and its retries, as its members say."""
+    deadline = time.monotonic() + WAIT_SECONDS
     with Admin(cluster.namesrv) as admin:
-        members = admin.sample_group(group).members.values()
-    return sum(len(one.reading) for one in members) == queues + 1
+        while _read_count(admin, group) != queues + 1:
+            assert time.monotonic() < deadline, "they do not read them all"
+            time.sleep(LOOK_SECONDS)
+
+
+def _read_count(admin: Admin, group: str) -> int:
+    return sum(len(one.reading) for one in admin.sample_group(group).members.values())
 
 
 def java_members_that_come_and_go_are_seen(cluster: Cluster, clients: Clients) -> None:
@@ -31,9 +43,9 @@ def java_members_that_come_and_go_are_seen(cluster: Cluster, clients: Clients) -
     cluster.create_topic(topic, 4)
     java = clients.get("java-new-json", cluster.namesrv)
     first = java.subscribe(topic=topic, group=group, instance=fresh("a"))
-    wait_until(lambda: reads_all(cluster, group, 4), 60)
+    await_readers(cluster, group, 4)
 
-    with watching(cluster.namesrv, group) as watch:
+    with watching(cluster.namesrv, group, interval=LOOK_SECONDS) as watch:
         second = java.subscribe(topic=topic, group=group, instance=fresh("b"))
         came = watch.next_move()
         second.leave()
@@ -56,9 +68,9 @@ def a_group_of_both_kinds_is_seen_too(cluster: Cluster, clients: Clients) -> Non
     cluster.create_topic(topic, 4)
     java = clients.get("java-new-json", cluster.namesrv)
     first = java.subscribe(topic=topic, group=group, instance=fresh("a"))
-    wait_until(lambda: reads_all(cluster, group, 4), 60)
+    await_readers(cluster, group, 4)
 
-    with watching(cluster.namesrv, group) as watch:
+    with watching(cluster.namesrv, group, interval=LOOK_SECONDS) as watch:
         with Member(cluster.namesrv, group, topic, "z", **BY_INTERVAL):
             came = watch.next_move()
         went = watch.next_move()

@@ -1,5 +1,6 @@
 """One Spark session for all tests of this folder: a JVM takes seconds to start."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,9 @@ from pyspark.sql import SparkSession
 from orbitmq.spark.start.session import make_session
 from spark.drivers import SHORT_LIFE
 from spark.standalone import StandaloneCluster, standalone_cluster
+
+# Before each JVM of Spark there is another one, which makes its command line.
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
 
 CONF = {
     "spark.sql.shuffle.partitions": "2",

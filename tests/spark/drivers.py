@@ -18,6 +18,8 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
 }
 """Settings with which a driver and two executors fit the tests' cluster."""
+ONE_EXECUTOR = {"spark.cores.max": "1"}
+"""For a job that shows nothing more with two: each is a JVM, and a Python that loads the kernels."""
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that starts fast is worth more than one that runs fast where it does not live long."""
 

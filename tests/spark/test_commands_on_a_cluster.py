@@ -15,7 +15,7 @@ from orbitmq.store.store import MessageStore
 from orbitmq.store.verify.check import check_store
 from orbitmq.testing.builders import make_request
 from orbitmq.units import MiB
-from spark.drivers import SMALL, quick_executors
+from spark.drivers import ONE_EXECUTOR, SMALL, quick_executors
 from spark.faulty_commands import SPECULATION, FaultyCommand
 from spark.rebuild_world import leftovers, made_files
 from spark.standalone import StandaloneCluster
@@ -28,7 +28,7 @@ CONFIG = GOLDEN / f"{STORE}.conf"
 
 @pytest.mark.feature("P15")
 def test_the_doctor_finds_everything_right(cluster: StandaloneCluster) -> None:
-    given = SMALL | quick_executors()
+    given = SMALL | quick_executors() | ONE_EXECUTOR
     conf = [word for item in given.items() for word in ("--conf", "=".join(item))]
 
     done = command.run("spark", "doctor", "--master", cluster.master, *conf, "--output", "json")

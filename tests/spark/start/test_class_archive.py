@@ -9,6 +9,7 @@ import pytest
 
 import command
 from orbitmq.errors import SparkSetupError
+from orbitmq.spark.columns.install import ROWS, SETTING
 from orbitmq.spark.start.class_archive import (
     DRIVER_OPTIONS,
     archive_path,
@@ -17,10 +18,12 @@ from orbitmq.spark.start.class_archive import (
     with_archive,
 )
 from orbitmq.spark.start.java import JavaSource, find_java
-from spark.drivers import SMALL
+from spark.drivers import SHORT_LIFE, SMALL
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+# Of a session only its start counts; the reader of columns would be compiled anew for a new cache.
+QUICK = {**SMALL, SETTING: ROWS, DRIVER_OPTIONS: SHORT_LIFE}
 WRITES = "import sys; open(sys.argv[2], 'w').write('classes')"
 SESSION = """
 import sys
@@ -28,6 +31,14 @@ from orbitmq.spark.start.session import make_session
 session = make_session(master="local[1]", conf=dict(pair.split("=", 1) for pair in sys.argv[1:]))
 print(session.range(10).count())
 session.stop()
+"""
+# Without an archive Java loads each class by itself: SQL has thousands.
+CONTEXT = """
+import sys
+from orbitmq.spark.start.session import make_context
+context = make_context(master="local[1]", conf=dict(pair.split("=", 1) for pair in sys.argv[1:]))
+print(context._jsc.sc().range(0, 10, 1, 1).count())
+context.stop()
 """
 
 
@@ -98,9 +109,9 @@ def test_spark_starts_with_classes_of_the_archive(tmp_path: Path) -> None:
         done = command.run("spark", "prepare")
         assert done.returncode == 0, done.stderr
     log = tmp_path / "classes.txt"
-    conf = {**SMALL, DRIVER_OPTIONS: f"-Xlog:class+load:file={log}"}
+    conf = {**QUICK, DRIVER_OPTIONS: f"{SHORT_LIFE} -Xlog:class+load:file={log}"}
 
-    done = _session(conf)
+    done = _run(SESSION, conf)
 
     assert done.stdout == "10\n", done.stderr
     spark = [line for line in log.read_text().splitlines() if " org.apache.spark." in line]
@@ -111,17 +122,17 @@ def test_spark_starts_with_classes_of_the_archive(tmp_path: Path) -> None:
 def test_an_archive_that_does_not_fit_is_no_news(cache: Path) -> None:
     make_archive([sys.executable, "-c", WRITES])
 
-    done = _session(SMALL)
+    done = _run(CONTEXT, QUICK)
 
     assert done.stdout == "10\n"
     said = done.stderr.splitlines()  # Java itself warns of a module that Spark asks for
     assert [line for line in said if "incubator" not in line] == []
 
 
-def _session(conf: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+def _run(program: str, conf: dict[str, str]) -> "subprocess.CompletedProcess[str]":
     words = [f"{name}={value}" for name, value in conf.items()]
     return subprocess.run(
-        [sys.executable, "-c", SESSION, *words],
+        [sys.executable, "-c", program, *words],
         capture_output=True,
         text=True,
         env={**os.environ},

@@ -13,7 +13,7 @@ from orbitmq.cli.spark.options import require_pyspark, spark_settings
 from orbitmq.errors import ConfigError, SparkSetupError
 from orbitmq.spark.start import doctor
 from spark.bare_python import make_bare_python
-from spark.drivers import SMALL, quick_executors
+from spark.drivers import ONE_EXECUTOR, SMALL, quick_executors
 from spark.standalone import StandaloneCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -41,9 +41,10 @@ def test_workers_without_the_package_are_a_problem_with_the_next_step(
     cluster: StandaloneCluster, tmp_path: Path
 ):
     python = make_bare_python(tmp_path)
+    executors = quick_executors() | ONE_EXECUTOR | {"spark.task.maxFailures": "1"}
     conf = [
         *CONF,
-        *(word for pair in quick_executors().items() for word in ("--conf", "=".join(pair))),
+        *(word for pair in executors.items() for word in ("--conf", "=".join(pair))),
     ]
     options = ["--master", cluster.master, *conf, "--conf", "spark.orbitmq.package=installed"]
 

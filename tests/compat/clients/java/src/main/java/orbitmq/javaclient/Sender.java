@@ -57,6 +57,7 @@ final class Sender {
                     break;
                 default:
                     sendOne(message(i));
+                    Thread.sleep(words.number("pace", 0));
             }
         }
         answered.await();
