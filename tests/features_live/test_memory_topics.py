@@ -15,6 +15,7 @@ from orbitmq.client import (
     RetryLater,
 )
 from orbitmq.errors import OrbitError
+from orbitmq.files.state_file import read_state
 from orbitmq.format.message_id import MEMORY_LOG_OFFSET, decode_offset_id
 from orbitmq.testing import Broker
 from store_parts import until
@@ -249,7 +250,7 @@ def test_after_a_kill_offsets_do_not_go_back_and_groups_go_on(tmp_path: Path):
         with Consumer(up.namesrv, "kept", "Kept", lambda _: None, start_from="first"):
             until(lambda: admin.progress("kept", "Kept").lag == 0)
         offsets = tmp_path / "up-store" / "config" / "consumerOffset.json"
-        until(lambda: offsets.is_file() and "Kept@kept" in offsets.read_text())
+        until(lambda: "Kept@kept" in read_state(offsets).get("offsetTable", {}))
         up.process.kill()
         up.process.wait()
 
