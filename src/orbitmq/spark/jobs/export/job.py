@@ -1,0 +1,371 @@
+"""Topics of a log, or of a cluster, into a lake, on Spark.
+
+  look    the driver: what is new since the last commit, cut into tasks (`log_source`, `cluster_source`)
+  write   a task for some splits each: rows straight from mapped bytes into Parquet files by topic and day
+          (`log_task`, `cluster_task`), files of that attempt
+  commit  the driver: all are there, once; they become part of the tables, the manifest comes last (`commit`)
+
+The driver holds the lake's lock from the first to the last step. The source is only read.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from orbitmq.errors import ConfigError, PipelineError, StateFileError
+from orbitmq.files.disk import Disk
+from orbitmq.files.lock import StoreLock
+from orbitmq.spark.context import Spark, context_of
+from orbitmq.spark.failures import clear_errors
+from orbitmq.spark.jobs.export.commit import begin, finish, gathered, remove_attempts
+from orbitmq.spark.jobs.export.covered import Covered
+from orbitmq.spark.jobs.export.facts import TaskFacts
+from orbitmq.spark.jobs.export.lake_rows import LakeRows
+from orbitmq.spark.jobs.export.log_source import LogSource, Round, require_store
+from orbitmq.spark.jobs.export.notes import Anchor, LakeFile, Manifest, Notes
+from orbitmq.spark.jobs.export.options import ExportOptions
+from orbitmq.spark.jobs.export.tables import Tables, tables_of
+from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
+from orbitmq.spark.progress import JobProgress, StageCounter
+from orbitmq.spark.shared_paths import absolute_settings
+
+FOLLOW_SECONDS: Final = 5.0
+"""How long a follower waits between two looks at its source."""
+
+
+@dataclass(slots=True)
+class TopicReport:
+    """What an export did for one topic."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    misfits: int = 0  # rows of the table `~dlq`
+
+
+@dataclass(slots=True, kw_only=True)
+class ExportReport:
+    """What an export did, or (dry run) would do."""
+
+    dry_run: bool
+    to: Path
+    format: str
+    commit: int  # the number of the last one; 0: there is none
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    read_bytes: int = 0
+    end_offset: int = -1
+    finished: int = 0  # files of a commit that another run had begun
+    left_out: int = 0
+    misfits: int = 0
+    bad_places: int = 0
+    topics: dict[str, TopicReport] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, files: Sequence[LakeFile]) -> None:
+        """Count files that became part of the lake."""
+        for file in files:
+            topic = self.topics.setdefault(file.topic, TopicReport())
+            topic.files += 1
+            topic.bytes += file.bytes
+            if file.dlq:
+                topic.misfits += file.rows
+            else:
+                topic.rows += file.rows
+        self.rows += sum(file.rows for file in files if not file.dlq)
+        self.misfits += sum(file.rows for file in files if file.dlq)
+        self.files += len(files)
+        self.bytes += sum(file.bytes for file in files)
+
+
+class Source(Protocol):
+    """Where messages come from."""
+
+    @property
+    def kind(self) -> str: ...
+
+    def look(self, held: Covered, anchor: Anchor | None) -> Round: ...
+
+    def work(
+        self, round_: Round, rows: LakeRows, files: AttemptFiles, counter: StageCounter
+    ) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+def export(
+    spark: Spark,
+    to: str | Path,
+    *,
+    store: str | Path = "",
+    namesrv: str = "",
+    settings: Mapping[str, str] | None = None,
+    progress: JobProgress | None = None,
+    disk: Disk | None = None,
+    **given: Any,
+) -> ExportReport:
+    """Bring what is new in a store's log, or in a cluster, into a lake; return what was done.
+
+    `to` is the lake's directory, `store` the store's; or `namesrv` names a cluster. Further arguments:
+    `format` ("parquet", "delta", "iceberg"), `topics` (all), `since` (a time as "now-1d") or `from_offset`:
+    where topics start, also to fill in what lies before; without, new ones start with the oldest message and
+    the others go on. `bad_records` ("fail", "skip"), `dry_run`.
+
+    ConfigError: an argument that cannot work. PipelineError: the source is another one than before.
+    """
+    options = ExportOptions.of(to, **given)
+    source = From.of(store, namesrv, settings)
+    with nullcontext(progress) if progress is not None else JobProgress(spark) as shown:
+        return ExportJobs(spark, source, options, shown, disk).once()
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """What to export: a store directory, or the topics of a cluster."""
+
+    store: Path | None
+    namesrv: str
+    settings: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls, store: str | Path, namesrv: str, settings: Mapping[str, str] | None = None
+    ) -> "From":
+        """Return it, if it can be. ConfigError, NotAStoreError: it cannot."""
+        if bool(str(store)) == bool(namesrv):
+            rule = "give a store directory or the name servers of a cluster (namesrv), one of them"
+            raise ConfigError("from", str(store), rule)
+        path = Path(store).absolute() if str(store) else None
+        made = cls(path, namesrv, absolute_settings(settings))
+        if path is not None:
+            require_store(path, made.settings)
+        return made
+
+
+class ExportJobs:
+    """Exports from one source to one lake: once, or whenever there is something new. Not thread-safe."""
+
+    def __init__(
+        self,
+        spark: Spark,
+        given: From,
+        options: ExportOptions,
+        progress: JobProgress,
+        disk: Disk | None = None,
+    ) -> None:
+        self._spark, self._given, self._options = spark, given, options
+        self._progress, self._disk = progress, disk or Disk()
+
+    def once(self) -> ExportReport:
+        """Bring what is new."""
+        with self._job(follows=False) as job:
+            return job.run()
+
+    def follow(
+        self,
+        stop: threading.Event,
+        show: Callable[[ExportReport], None],
+        seconds: float = FOLLOW_SECONDS,
+    ) -> ExportReport:
+        """Bring what is new, again and again, until `stop` is set; return what the last round did."""
+        with self._job(follows=True) as job:
+            while True:
+                report = job.run()
+                show(report)
+                if stop.wait(seconds):
+                    return report
+
+    @contextmanager
+    def _job(self, *, follows: bool) -> Iterator["_ExportJob"]:
+        source = self._source()
+        try:
+            given = self._spark, source, self._options, self._progress, self._disk
+            job = _ExportJob(*given, follows=follows)
+            with job.alone():
+                yield job
+        finally:
+            source.close()
+
+    def _source(self) -> Source:
+        given, options = self._given, self._options
+        if given.store is None:
+            from orbitmq.spark.jobs.export.cluster_source import ClusterSource
+
+            return ClusterSource(given.namesrv, options)
+        cores = context_of(self._spark).defaultParallelism
+        return LogSource(given.store, given.settings, options, cores)
+
+
+class _ExportJob:
+    """Rounds of an export. Not thread-safe."""
+
+    def __init__(
+        self,
+        spark: Spark,
+        source: Source,
+        options: ExportOptions,
+        progress: JobProgress,
+        disk: Disk,
+        *,
+        follows: bool = False,
+    ) -> None:
+        self._context = context_of(spark)
+        self._source, self._options, self._progress = source, options, progress
+        self._disk, self._follows = disk, follows
+        self._notes = Notes(options.to, disk)
+        self._rows = LakeRows()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Have the lake to oneself; a dry run does not touch it."""
+        if self._options.dry_run:
+            yield
+            return
+        self._notes.make()
+        with StoreLock(self._disk, self._notes.lock):
+            yield
+
+    def run(self) -> ExportReport:
+        """Finish what another run began, then bring what is new."""
+        report = ExportReport(
+            dry_run=self._options.dry_run,
+            to=self._options.to,
+            format=self._options.format.value,
+            commit=0,
+        )
+        last = self._last(report)
+        with clear_errors("export"):
+            self._bring_new(last, report)
+        return report
+
+    def _last(self, report: ExportReport) -> Manifest | None:
+        """Return the newest commit, after finishing one that has begun."""
+        pending = self._notes.pending()
+        if pending is not None and not self._options.dry_run:
+            self._require_fits(pending)
+            finish(self._notes, pending, self._tables(), self._disk)
+            report.finished = len(pending.files)
+            report.add(pending.files)
+        last = pending or self._notes.last()
+        if last is not None:
+            self._require_fits(last)
+            report.commit = last.number
+        if not self._options.dry_run:
+            remove_attempts(self._notes)
+        return last
+
+    def _tables(self) -> Tables:
+        return tables_of(self._options.format, self._options.to, self._rows)
+
+    def _require_fits(self, last: Manifest) -> None:
+        """Refuse to mix formats or sources in one lake."""
+        if last.format != self._options.format:
+            rule = f"the tables in {self._options.to} are {last.format}"
+            raise ConfigError("format", self._options.format.value, rule)
+        if last.source != self._source.kind:
+            what = f"{self._options.to} holds messages by the offsets of a {last.source}"
+            step = "A store and a cluster count differently: export to another directory."
+            raise PipelineError(what, step)
+
+    def _bring_new(self, last: Manifest | None, report: ExportReport) -> None:
+        held = self._held(last)
+        with _timed(report, "look"):
+            found = self._source.look(held, last.anchor if last else None)
+        report.read_bytes, report.end_offset = found.bytes, found.end_offset
+        job, commit = uuid.uuid4().hex[:12], report.commit + 1
+        with _timed(report, "write"):
+            facts = self._run_tasks(found, job)
+        _add_facts(report, facts)
+        if self._options.dry_run:
+            return
+        self._require_topics(held, facts)
+        if found.covered != held:
+            with _timed(report, "commit"):
+                self._commit(found, facts, last, job, commit, report)
+        remove_attempts(self._notes)
+
+    def _held(self, last: Manifest | None) -> Covered:
+        if last is None:
+            return Covered()
+        try:
+            return Covered.from_json(last.covered)
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"the manifest {last.number} does not say what the lake holds"
+            raise StateFileError(self._notes.root, what, "Export to a new directory.") from error
+
+    def _run_tasks(self, found: Round, job: str) -> list[TaskFacts]:
+        if not found.tasks:
+            return []
+        files = AttemptFiles(str(self._notes.attempts / job), job, "export")
+        if not self._options.dry_run:
+            self._disk.make_directory(files.directory)
+        counter = self._progress.stage("export", found.bytes)
+        work = self._source.work(found, self._rows, files, counter)
+        spread = self._context.parallelize(found.tasks, len(found.tasks))
+        facts: list[TaskFacts] = spread.mapPartitionsWithIndex(work).collect()
+        return facts
+
+    def _require_topics(self, held: Covered, facts: Sequence[TaskFacts]) -> None:
+        """A topic that is nowhere was misspelled; it must not count as exported."""
+        if self._follows:
+            return  # it may come
+        known = {key[0] for key in held.spans} | {topic for one in facts for topic in one.rows}
+        for topic in self._options.topics:
+            if topic not in known:
+                raise ConfigError("topic", topic, "there is no message of it")
+
+    def _commit(
+        self,
+        found: Round,
+        facts: Sequence[TaskFacts],
+        last: Manifest | None,
+        job: str,
+        number: int,
+        report: ExportReport,
+    ) -> None:
+        files = gathered(len(found.tasks), facts, self._notes.root, number, job)
+        anchors = [one.anchor for one in facts if one.anchor is not None]
+        anchor = max(anchors, key=lambda one: one.log_offset, default=None)
+        if last is not None and last.anchor is not None and anchor is not None:
+            anchor = max(anchor, last.anchor, key=lambda one: one.log_offset)
+        manifest = Manifest(
+            number=number,
+            job=job,
+            format=self._options.format.value,
+            source=self._source.kind,
+            committed_ms=time.time_ns() // 1_000_000,
+            covered=found.covered.to_json(),
+            end_offset=found.end_offset,
+            anchor=anchor or (last.anchor if last else None),
+            files=files,
+        )
+        if self._progress.interrupted:
+            raise KeyboardInterrupt
+        begin(self._notes, manifest, self._disk)
+        finish(self._notes, manifest, self._tables(), self._disk)
+        report.commit = number
+        report.add(files)
+
+
+def _add_facts(report: ExportReport, facts: Sequence[TaskFacts]) -> None:
+    report.left_out = sum(one.left_out for one in facts)
+    report.bad_places = sum(one.bad_places for one in facts)
+    if not report.dry_run:
+        return  # files tell
+    for one in facts:
+        for topic, count in one.rows.items():
+            report.topics.setdefault(topic, TopicReport()).rows += count
+            report.rows += count
+
+
+@contextmanager
+def _timed(report: ExportReport, stage: str) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    report.seconds[stage] = time.monotonic() - start

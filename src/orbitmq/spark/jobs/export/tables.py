@@ -1,0 +1,48 @@
+"""What makes files part of a table, by the format of the lake."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from orbitmq.files.disk import Disk
+from orbitmq.spark.jobs.export.lake_rows import LakeRows
+from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
+from orbitmq.spark.jobs.export.options import Format
+
+
+class Tables(Protocol):
+    """The tables of a lake."""
+
+    def commit(self, table: str, files: Sequence[LakeFile], manifest: Manifest) -> None:
+        """Make files part of a table, which may not be there yet, in one step.
+
+        A commit that the table has already, by its number, is left out.
+        """
+
+    def sync(self, disk: Disk) -> None:
+        """Make durable what the libraries of the format have written, which sync nothing."""
+
+
+class PlainTables:
+    """Directories of Parquet files: what has its name there is part of the table."""
+
+    def commit(self, table: str, files: Sequence[LakeFile], manifest: Manifest) -> None:
+        """Files that have their names are all that is needed."""
+
+    def sync(self, disk: Disk) -> None:
+        """Names are durable already."""
+
+
+def tables_of(format_: Format, root: Path, rows: LakeRows) -> Tables:
+    """Return the tables of a lake."""
+    match format_:
+        case Format.DELTA:
+            from orbitmq.spark.jobs.export.delta import DeltaTables
+
+            return DeltaTables(root, rows)
+        case Format.ICEBERG:
+            from orbitmq.spark.jobs.export.iceberg import IcebergTables
+
+            return IcebergTables(root, rows)
+        case _:
+            return PlainTables()
