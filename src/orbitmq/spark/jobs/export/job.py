@@ -34,6 +34,7 @@ from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import JobProgress, StageCounter
 from orbitmq.spark.shared_paths import absolute_settings
 
+_SOURCES: Final = {"log": "a log", "queues": "queues"}
 FOLLOW_SECONDS: Final = 5.0
 """How long a follower waits between two looks at its source."""
 
@@ -269,7 +270,7 @@ class _ExportJob:
             rule = f"the tables in {self._options.to} are {last.format}"
             raise ConfigError("format", self._options.format.value, rule)
         if last.source != self._source.kind:
-            what = f"{self._options.to} holds messages by the offsets of a {last.source}"
+            what = f"{self._options.to} holds messages by the offsets of {_SOURCES[last.source]}"
             step = "A store and a cluster count differently: export to another directory."
             raise PipelineError(what, step)
 
@@ -313,8 +314,9 @@ class _ExportJob:
 
     def _require_topics(self, held: Covered, facts: Sequence[TaskFacts]) -> None:
         """A topic that is nowhere was misspelled; it must not count as exported."""
-        if self._follows:
-            return  # it may come
+        starts_late = self._options.since_ms is not None or self._options.from_offset is not None
+        if self._follows or starts_late or self._source.kind != "log":
+            return  # it may come, or lie before; and a cluster knows its topics
         known = {key[0] for key in held.spans} | {topic for one in facts for topic in one.rows}
         for topic in self._options.topics:
             if topic not in known:
