@@ -26,6 +26,13 @@ class LakeFormat(StrEnum):
     ICEBERG = "iceberg"
 
 
+class BodyForm(StrEnum):
+    """What bodies become."""
+
+    BINARY = "binary"
+    JSON = "json"
+
+
 class BadBytes(StrEnum):
     """What becomes of places of the log that hold no record."""
 
@@ -59,6 +66,17 @@ Follow = Annotated[bool, typer.Option("--follow", help="Go on with what comes, u
 Interval = Annotated[
     float, typer.Option(min=0.0, help="Seconds between two looks of --follow at the source.")
 ]
+Body = Annotated[
+    BodyForm,
+    typer.Option(help="json: bodies become a column `value` too; misfits go to TOPIC~dlq."),
+]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help='Fields of bodies by topic, as {"Orders": {"id": "bigint"}}; else as messages tell.',
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what is new; write nothing.")]
 
 
@@ -70,6 +88,8 @@ def export(
     topic: Topics = None,
     since: Since = None,
     from_offset: FromOffset = None,
+    body: Body = BodyForm.BINARY,
+    schema: Schema = None,
     bad_records: BadRecords = BadBytes.FAIL,
     follow: Follow = False,
     interval: Interval = 5.0,
@@ -100,6 +120,8 @@ def export(
         topics=topic or (),
         since=since,
         from_offset=from_offset,
+        body=body,
+        schema=schema,
         bad_records=bad_records,
         dry_run=dry_run,
     )

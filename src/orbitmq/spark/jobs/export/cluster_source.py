@@ -4,9 +4,9 @@ A range is known by its queue: topic, broker, number. Log offsets of several bro
 """
 
 import logging
-from typing import Final
+from typing import Final, NoReturn
 
-from orbitmq.errors import NoRouteError, PipelineError
+from orbitmq.errors import ConfigError, NoRouteError, PipelineError
 from orbitmq.spark.jobs.export.cluster_task import ClusterExport, ClusterWork
 from orbitmq.spark.jobs.export.covered import Covered, Key, Span, advanced
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
@@ -61,6 +61,12 @@ class ClusterSource:
         """Return what the tasks do."""
         options = ReadOptions(namesrv=self._namesrv, bad_records=self._options.bad_records)
         return ClusterExport(options, rows, files, counter, self._options.dry_run)
+
+    def sample(
+        self, _round: Round, _known: frozenset[str], _files: AttemptFiles, _counter: StageCounter
+    ) -> NoReturn:
+        """Messages would have to be pulled twice."""
+        raise ConfigError("schema", None, "give one: a cluster's messages are not read to find it")
 
     def close(self) -> None:
         """Close the connections."""

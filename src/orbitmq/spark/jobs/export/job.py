@@ -29,7 +29,9 @@ from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.log_source import LogSource, Round, require_store
 from orbitmq.spark.jobs.export.notes import Anchor, LakeFile, Manifest, Notes
 from orbitmq.spark.jobs.export.options import ExportOptions
-from orbitmq.spark.jobs.export.tables import Tables, tables_of
+from orbitmq.spark.jobs.export.sample import joined_fields
+from orbitmq.spark.jobs.export.tables import tables_of
+from orbitmq.spark.jobs.export.values import chosen
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import JobProgress, StageCounter
 from orbitmq.spark.shared_paths import absolute_settings
@@ -97,6 +99,10 @@ class Source(Protocol):
         self, round_: Round, rows: LakeRows, files: AttemptFiles, counter: StageCounter
     ) -> Any: ...
 
+    def sample(
+        self, round_: Round, known: frozenset[str], files: AttemptFiles, counter: StageCounter
+    ) -> Any: ...
+
     def close(self) -> None: ...
 
 
@@ -116,7 +122,8 @@ def export(
     `to` is the lake's directory, `store` the store's; or `namesrv` names a cluster. Further arguments:
     `format` ("parquet", "delta", "iceberg"), `topics` (all), `since` (a time as "now-1d") or `from_offset`:
     where topics start, also to fill in what lies before; without, new ones start with the oldest message and
-    the others go on. `bad_records` ("fail", "skip"), `dry_run`.
+    the others go on. `body` ("binary"; "json" adds a column `value` by `schema`, a file or a table of fields
+    by topic, or else as the messages tell), `bad_records` ("fail", "skip"), `dry_run`.
 
     ConfigError: an argument that cannot work. PipelineError: the source is another one than before.
     """
@@ -220,7 +227,6 @@ class _ExportJob:
         self._source, self._options, self._progress = source, options, progress
         self._disk, self._follows = disk, follows
         self._notes = Notes(options.to, disk)
-        self._rows = LakeRows()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -250,7 +256,7 @@ class _ExportJob:
         pending = self._notes.pending()
         if pending is not None and not self._options.dry_run:
             self._require_fits(pending)
-            finish(self._notes, pending, self._tables(), self._disk)
+            self._finish(pending)
             report.finished = len(pending.files)
             report.add(pending.files)
         last = pending or self._notes.last()
@@ -261,8 +267,10 @@ class _ExportJob:
             remove_attempts(self._notes)
         return last
 
-    def _tables(self) -> Tables:
-        return tables_of(self._options.format, self._options.to, self._rows)
+    def _finish(self, manifest: Manifest) -> None:
+        rows = LakeRows(manifest.values)
+        tables = tables_of(self._options.format, self._options.to, rows)
+        finish(self._notes, manifest, tables, self._disk)
 
     def _require_fits(self, last: Manifest) -> None:
         """Refuse to mix formats or sources in one lake."""
@@ -280,15 +288,17 @@ class _ExportJob:
             found = self._source.look(held, last.anchor if last else None)
         report.read_bytes, report.end_offset = found.bytes, found.end_offset
         job, commit = uuid.uuid4().hex[:12], report.commit + 1
+        with _timed(report, "fields"):
+            rows = self._lake_rows(found, last)
         with _timed(report, "write"):
-            facts = self._run_tasks(found, job)
+            facts = self._run_tasks(found, rows, job)
         _add_facts(report, facts)
         if self._options.dry_run:
             return
         self._require_topics(held, facts)
         if found.covered != held:
             with _timed(report, "commit"):
-                self._commit(found, facts, last, job, commit, report)
+                self._commit(found, facts, rows, last, job, commit, report)
         remove_attempts(self._notes)
 
     def _held(self, last: Manifest | None) -> Covered:
@@ -300,17 +310,31 @@ class _ExportJob:
             what = f"the manifest {last.number} does not say what the lake holds"
             raise StateFileError(self._notes.root, what, "Export to a new directory.") from error
 
-    def _run_tasks(self, found: Round, job: str) -> list[TaskFacts]:
+    def _lake_rows(self, found: Round, last: Manifest | None) -> LakeRows:
+        """Return which columns each table has: those that it was made with, or those asked for now."""
+        held, options = last.values if last else {}, self._options
+        if not options.decode or options.schema is not None:
+            return LakeRows(chosen(held, options.schema or {}))
+        files = AttemptFiles("", "", "sample")
+        counter = self._progress.stage("sample", found.bytes)
+        work = self._source.sample(found, frozenset(held), files, counter)
+        return LakeRows(held | joined_fields(self._run(found.tasks, work)))
+
+    def _run(self, tasks: Sequence[Any], work: Any) -> list[Any]:
+        if not tasks:
+            return []
+        spread = self._context.parallelize(tasks, len(tasks))
+        found: list[Any] = spread.mapPartitionsWithIndex(work).collect()
+        return found
+
+    def _run_tasks(self, found: Round, rows: LakeRows, job: str) -> list[TaskFacts]:
         if not found.tasks:
             return []
         files = AttemptFiles(str(self._notes.attempts / job), job, "export")
         if not self._options.dry_run:
             self._disk.make_directory(files.directory)
         counter = self._progress.stage("export", found.bytes)
-        work = self._source.work(found, self._rows, files, counter)
-        spread = self._context.parallelize(found.tasks, len(found.tasks))
-        facts: list[TaskFacts] = spread.mapPartitionsWithIndex(work).collect()
-        return facts
+        return self._run(found.tasks, self._source.work(found, rows, files, counter))
 
     def _require_topics(self, held: Covered, facts: Sequence[TaskFacts]) -> None:
         """A topic that is nowhere was misspelled; it must not count as exported."""
@@ -326,6 +350,7 @@ class _ExportJob:
         self,
         found: Round,
         facts: Sequence[TaskFacts],
+        rows: LakeRows,
         last: Manifest | None,
         job: str,
         number: int,
@@ -346,11 +371,13 @@ class _ExportJob:
             end_offset=found.end_offset,
             anchor=anchor or (last.anchor if last else None),
             files=files,
+            values=(last.values if last else {})
+            | {one.topic: rows.fields(one.topic) for one in files},
         )
         if self._progress.interrupted:
             raise KeyboardInterrupt
         begin(self._notes, manifest, self._disk)
-        finish(self._notes, manifest, self._tables(), self._disk)
+        self._finish(manifest)
         report.commit = number
         report.add(files)
 

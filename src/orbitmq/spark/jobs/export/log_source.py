@@ -15,6 +15,7 @@ from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.log_task import LogExport, LogReads, LogWork
 from orbitmq.spark.jobs.export.notes import Anchor
 from orbitmq.spark.jobs.export.options import ExportOptions
+from orbitmq.spark.jobs.export.sample import LogSample
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import StageCounter
 from orbitmq.spark.source.log_table import search_back_bytes
@@ -81,6 +82,12 @@ class LogSource:
             counter,
             self._options.dry_run,
         )
+
+    def sample(
+        self, round_: Round, known: frozenset[str], files: AttemptFiles, counter: StageCounter
+    ) -> LogSample:
+        """Return what tasks do that find the fields of bodies."""
+        return LogSample(self.work(round_, LakeRows(), files, counter), known)
 
     def close(self) -> None:
         """Nothing stays open."""

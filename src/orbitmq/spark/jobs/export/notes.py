@@ -62,8 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: int  # of the log; -1 where queues are read
     anchor: Anchor | None = None
     files: list[LakeFile]
-    columns: str = ""  # schemas of decoded bodies, by topic
-    catalog: str = ""  # of Iceberg, if it is not the lake's own
+    values: dict[str, Any] = {}  # of each topic that has a table: the fields of its bodies
 
 
 class Notes:

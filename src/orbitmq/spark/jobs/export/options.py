@@ -3,13 +3,14 @@
 import importlib.util
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from orbitmq.errors import ConfigError
+from orbitmq.spark.jobs.export.values import Fields, read_schema, spark_type
 from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, parse_time
 
 _PACKAGES: Final = {"delta": "deltalake", "iceberg": "pyiceberg"}
@@ -35,6 +36,8 @@ class ExportOptions:
     from_offset: int | None = None
     bad_records: BadRecords = BadRecords.FAIL
     dry_run: bool = False
+    decode: bool = False  # bodies into columns
+    schema: Mapping[str, Fields] | None = None  # None: as the messages tell
 
     @classmethod
     def of(
@@ -47,6 +50,8 @@ class ExportOptions:
         from_offset: int | None = None,
         bad_records: str = "fail",
         dry_run: bool = False,
+        body: str = "binary",
+        schema: str | Path | Mapping[str, Fields] | None = None,
     ) -> "ExportOptions":
         """Return the options. ConfigError names the one that cannot work."""
         if since is not None and from_offset is not None:
@@ -61,6 +66,8 @@ class ExportOptions:
             from_offset=from_offset,
             bad_records=_bad_records(bad_records),
             dry_run=dry_run,
+            decode=_decode(body, schema),
+            schema=_schema(schema),
         )
 
 
@@ -101,6 +108,22 @@ def _topics(names: Sequence[str]) -> tuple[str, ...]:
     if names and not found:
         raise ConfigError("topic", ",".join(names), "names no topic")
     return found
+
+
+def _decode(body: str, schema: object) -> bool:
+    if body.lower() not in ("binary", "json"):
+        raise ConfigError("body", body, "must be binary or json")
+    if body.lower() == "binary" and schema is not None:
+        raise ConfigError("schema", schema, "is for bodies that are decoded: body=json")
+    return body.lower() == "json"
+
+
+def _schema(given: str | Path | Mapping[str, Fields] | None) -> Mapping[str, Fields] | None:
+    if isinstance(given, str | Path):
+        return read_schema(Path(given))
+    for fields in (given or {}).values():
+        spark_type(fields)
+    return given
 
 
 def _bad_records(text: str) -> BadRecords:

@@ -2,7 +2,7 @@
 was put aside meanwhile, because only so many are open at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 OPEN_MAX: Final = 100
 """Files open at once; a task may meet thousands of topics."""
 _CODED: Final = frozenset({"topic", "tags", "born_host", "store_host", "reason"})
-_WITHOUT_STATISTICS: Final = frozenset({"body", "properties", "keys"})
+_WITHOUT_STATISTICS: Final = ("body", "properties")
 _SETTINGS: Final[Mapping[str, Any]] = {
     "compression": "zstd",
     "compression_level": 1,
@@ -90,8 +90,12 @@ class PartFiles:
         path = self._names.new_path()
         names = schema.names
         coded = [name for name in names if name in _CODED]
-        counted = [name for name in names if name not in _WITHOUT_STATISTICS]
-        counted.append("keys.list.element")
+        counted = [
+            path
+            for one in schema
+            if one.name not in _WITHOUT_STATISTICS
+            for path in _leaves(one.name, one.type)
+        ]
         try:
             writer = pq.ParquetWriter(
                 path, schema, use_dictionary=coded, write_statistics=counted, **_SETTINGS
@@ -118,6 +122,17 @@ class PartFiles:
             return self._disk.length(path, fd)
         finally:
             self._disk.close(path, fd)
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
+    """Yield the columns of Parquet that a column of Arrow becomes."""
+    if pa.types.is_struct(kind):
+        for one in kind:
+            yield from _leaves(f"{path}.{one.name}", one.type)
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    else:
+        yield path
 
 
 def _milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
