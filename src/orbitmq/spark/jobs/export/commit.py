@@ -19,10 +19,12 @@ from pathlib import Path
 from orbitmq.errors import JobFailedError
 from orbitmq.files.disk import Disk, exists
 from orbitmq.spark.jobs.export.facts import TaskFacts
+from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.names import day_text, file_path, table_name
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest, Notes
+from orbitmq.spark.jobs.export.options import Format
 from orbitmq.spark.jobs.export.parts import Part
-from orbitmq.spark.jobs.export.tables import Tables
+from orbitmq.spark.jobs.export.tables import tables_of
 
 
 def gathered(
@@ -87,11 +89,14 @@ def begin(notes: Notes, manifest: Manifest, disk: Disk) -> None:
     notes.begin(manifest)
 
 
-def finish(notes: Notes, manifest: Manifest, tables: Tables, disk: Disk) -> None:
+def finish(notes: Notes, manifest: Manifest, disk: Disk) -> None:
     """Do what is left of a commit that has begun."""
+    tables = tables_of(Format(manifest.format), notes.root, LakeRows(manifest.values))
     _give_names(notes.root, manifest.files, disk)
     for table, files in groupby(manifest.files, key=lambda file: file.table):
         tables.commit(table, list(files), manifest)
+    for table, day in manifest.expired.items():
+        tables.expire(table, day)
     tables.sync(disk)
     notes.end(manifest)
 

@@ -46,6 +46,12 @@ class DeltaTables:
             commit_properties=CommitProperties(app_transactions=_transactions(manifest)),
         )
 
+    def expire(self, table: str, before: str) -> None:
+        """Remove days from the table; their files stay as long as older versions may be read."""
+        opened = DeltaTable(str(self._root / table))
+        opened.delete(f"{DAY} < '{before}'")
+        opened.vacuum(dry_run=False)
+
     def sync(self, disk: Disk) -> None:
         """Make the tables' own logs durable."""
         disk.sync_file_system(self._root)

@@ -6,12 +6,14 @@ outlive snapshots that expire.
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 
@@ -23,6 +25,7 @@ CATALOG: Final = "catalog.db"
 NAMESPACE: Final = "orbitmq"
 COMMIT: Final = "orbitmq.commit"
 LOG_OFFSET: Final = "orbitmq.log-offset"
+SNAPSHOTS_KEPT: Final = timedelta(days=7)
 _PROPERTIES: Final = {  # of these columns the files have no statistics
     f"write.metadata.metrics.column.{column}": "none"
     for column in ("body", "properties.key", "properties.value")
@@ -49,6 +52,13 @@ class IcebergTables:
         with opened.transaction() as transaction:
             transaction.set_properties(notes)
             transaction.add_files(paths, snapshot_properties=notes, check_duplicate_files=False)
+
+    def expire(self, table: str, before: str) -> None:
+        """Remove days from the table, and snapshots that are older than a week."""
+        opened = self._catalog.load_table((NAMESPACE, table))
+        opened.delete(LessThan("store_time", f"{before}T00:00:00+00:00"))
+        old = datetime.now(UTC).replace(tzinfo=None) - SNAPSHOTS_KEPT
+        opened.maintenance.expire_snapshots().older_than(old).commit()
 
     def sync(self, disk: Disk) -> None:
         """Make the tables' metadata durable."""

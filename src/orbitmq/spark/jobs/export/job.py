@@ -30,7 +30,6 @@ from orbitmq.spark.jobs.export.log_source import LogSource, Round, require_store
 from orbitmq.spark.jobs.export.notes import Anchor, LakeFile, Manifest, Notes
 from orbitmq.spark.jobs.export.options import ExportOptions
 from orbitmq.spark.jobs.export.sample import joined_fields
-from orbitmq.spark.jobs.export.tables import tables_of
 from orbitmq.spark.jobs.export.values import chosen
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import JobProgress, StageCounter
@@ -256,7 +255,7 @@ class _ExportJob:
         pending = self._notes.pending()
         if pending is not None and not self._options.dry_run:
             self._require_fits(pending)
-            self._finish(pending)
+            finish(self._notes, pending, self._disk)
             report.finished = len(pending.files)
             report.add(pending.files)
         last = pending or self._notes.last()
@@ -266,11 +265,6 @@ class _ExportJob:
         if not self._options.dry_run:
             remove_attempts(self._notes)
         return last
-
-    def _finish(self, manifest: Manifest) -> None:
-        rows = LakeRows(manifest.values)
-        tables = tables_of(self._options.format, self._options.to, rows)
-        finish(self._notes, manifest, tables, self._disk)
 
     def _require_fits(self, last: Manifest) -> None:
         """Refuse to mix formats or sources in one lake."""
@@ -377,7 +371,7 @@ class _ExportJob:
         if self._progress.interrupted:
             raise KeyboardInterrupt
         begin(self._notes, manifest, self._disk)
-        self._finish(manifest)
+        finish(self._notes, manifest, self._disk)
         report.commit = number
         report.add(files)
 

@@ -62,6 +62,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: int  # of the log; -1 where queues are read
     anchor: Anchor | None = None
     files: list[LakeFile]
+    expired: dict[str, str] = {}  # of tables: days before this one were removed
     values: dict[str, Any] = {}  # of each topic that has a table: the fields of its bodies
 
 

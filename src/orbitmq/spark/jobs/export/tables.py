@@ -1,5 +1,6 @@
 """What makes files part of a table, by the format of the lake."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,9 @@ class Tables(Protocol):
         A commit that the table has already, by its number, is left out.
         """
 
+    def expire(self, table: str, before: str) -> None:
+        """Remove the days of a table before this one (2026-11-18); those that are gone are left out."""
+
     def sync(self, disk: Disk) -> None:
         """Make durable what the libraries of the format have written, which sync nothing."""
 
@@ -26,8 +30,17 @@ class Tables(Protocol):
 class PlainTables:
     """Directories of Parquet files: what has its name there is part of the table."""
 
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
     def commit(self, table: str, files: Sequence[LakeFile], manifest: Manifest) -> None:
         """Files that have their names are all that is needed."""
+
+    def expire(self, table: str, before: str) -> None:
+        """Remove the directories of these days."""
+        for path in (self._root / table).glob("day=[0-9]*"):
+            if path.name < f"day={before}":
+                shutil.rmtree(path)
 
     def sync(self, disk: Disk) -> None:
         """Names are durable already."""
@@ -45,4 +58,4 @@ def tables_of(format_: Format, root: Path, rows: LakeRows) -> Tables:
 
             return IcebergTables(root, rows)
         case _:
-            return PlainTables()
+            return PlainTables(root)
