@@ -34,6 +34,12 @@ def config_of(root: Path) -> StoreConfig:
     return StoreConfig(root=root, segment_bytes=64 * KiB, cq_file_bytes=2000, index_enabled=False)
 
 
+def write_conf(path: Path) -> Path:
+    """Write a broker.conf with the sizes of the store's files."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in SETTINGS.items()))
+    return path
+
+
 def append(root: Path, count: int, topics: Iterable[str] = TOPICS, seed: int = SEED) -> None:
     """Append messages to a store, which is made if it is not there."""
     chance, names = random.Random(seed), tuple(topics)

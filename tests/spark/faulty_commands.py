@@ -31,6 +31,10 @@ SPECULATION = {
 Faults = Mapping[str, Mapping[str, str]]
 
 
+def _with_executors() -> str:
+    return os.pathsep.join(filter(None, (str(EXECUTORS), os.environ.get("PYTHONPATH"))))
+
+
 class FaultyCommand:
     """A command that runs in a directory of its own, or has run."""
 
@@ -62,7 +66,7 @@ class FaultyCommand:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(EXECUTORS), "ORBITMQ_TEST_FAULTS": told},
+                env={**os.environ, "PYTHONPATH": _with_executors(), "ORBITMQ_TEST_FAULTS": told},
             )
 
     def __enter__(self) -> Self:

@@ -31,6 +31,7 @@ from spark.export_world import (
     leftovers,
     log_rows,
     require_each_once,
+    write_conf,
 )
 from spark.rebuild_world import InProcessSpark
 
@@ -232,8 +233,7 @@ def test_what_cannot_be_is_said_in_one_sentence_before_spark_starts(
 @pytest.mark.feature("P10", "P16")
 def test_the_command_prints_its_result_and_how_far_it_is(store: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    conf = tmp_path / "broker.conf"
-    conf.write_text("".join(f"{name}={value}\n" for name, value in SETTINGS.items()))
+    conf = write_conf(tmp_path / "broker.conf")
     given = ("--from", store, "--to", lake, "--config", conf, "--topic", "Orders")
     started = ("--master", "local[2]", "--conf", "spark.driver.memory=512m")
 

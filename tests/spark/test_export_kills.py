@@ -28,7 +28,6 @@ from orbitmq.testing.forwarding_disk import ForwardingDisk
 from spark.export_world import (
     FORMATS,
     SEED,
-    SETTINGS,
     TOPICS,
     append,
     config_of,
@@ -37,7 +36,10 @@ from spark.export_world import (
     leftovers,
     log_rows,
     message,
+    write_conf,
 )
+from spark.faulty_commands import FaultyCommand
+from spark.standalone import StandaloneCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -128,12 +130,29 @@ def test_what_a_killed_run_had_written_is_taken_over_and_not_read_again(tmp_path
     assert lake_rows(lake, "parquet", "Orders") == log_rows(store, "Orders")
 
 
+@pytest.mark.feature("P10", "P15")
+def test_an_export_that_loses_an_executor_brings_each_message_once(
+    cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    store, lake = tmp_path / "store", tmp_path / "lake"
+    append(store, 300)
+    conf = write_conf(tmp_path / "broker.conf")
+    words = ("export", "--from", "store", "--to", "lake", "--config", conf)
+
+    with FaultyCommand(tmp_path, cluster.master, *words, faults={"export": {"0": "hold"}}) as held:
+        held.kill_executor_of("export0-0")
+        held.wait()
+
+    assert "export0-1" in held.calls
+    for topic in VISIBLE:
+        assert lake_rows(lake, "parquet", topic) == log_rows(store, topic)
+    assert not leftovers(lake)
+
+
 @contextmanager
 def follower(store: Path, lake: Path, format_: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Have `orbitmq spark export --follow` at work; it and its JVM are killed at the end."""
-    settings = [f"{name}={value}\n" for name, value in SETTINGS.items()]
-    conf = log.with_suffix(".conf")
-    conf.write_text("".join(settings))
+    conf = write_conf(log.with_suffix(".conf"))
     words = ["spark", "export", "--from", store, "--to", lake, "--format", format_, "--follow"]
     words += ["--interval", "0", "--config", conf, "--master", "local[2]"]
     words += ["--conf", "spark.driver.memory=512m"]

@@ -246,8 +246,13 @@ class _ExportJob:
             commit=0,
         )
         last = self._last(report)
-        with clear_errors("export"):
-            self._bring_new(last, report)
+        try:
+            with clear_errors("export"):
+                self._bring_new(last, report)
+        except (Exception, KeyboardInterrupt):
+            if not self._options.dry_run and self._notes.pending() is None:
+                remove_attempts(self._notes)
+            raise
         return report
 
     def _last(self, report: ExportReport) -> Manifest | None:
@@ -307,7 +312,7 @@ class _ExportJob:
     def _lake_rows(self, found: Round, last: Manifest | None) -> LakeRows:
         """Return which columns each table has: those that it was made with, or those asked for now."""
         held, options = last.values if last else {}, self._options
-        if not options.decode or options.schema is not None:
+        if not options.decode or options.schema is not None or not found.tasks:
             return LakeRows(chosen(held, options.schema or {}))
         files = AttemptFiles("", "", "sample")
         counter = self._progress.stage("sample", found.bytes)

@@ -1,5 +1,6 @@
-"""The Parquet files of one attempt of a task: one for each topic and day that it meets, more for a topic that
-was put aside meanwhile, because only so many are open at once.
+"""The Parquet files of one attempt of a task.
+
+One for each topic and day that it meets; more for a topic that was put aside, since few are open at once.
 """
 
 from collections.abc import Iterator, Mapping
