@@ -14,8 +14,9 @@ from deltalake import DeltaTable
 from orbitmq.format.properties import encode_properties
 from orbitmq.message import AppendRequest
 from orbitmq.spark.jobs.export.iceberg import NAMESPACE, open_catalog
-from orbitmq.spark.jobs.export.job import ExportReport, export
+from orbitmq.spark.jobs.export.job import export
 from orbitmq.spark.jobs.export.names import table_name
+from orbitmq.spark.jobs.export.report import ExportReport
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.units import KiB

@@ -14,10 +14,11 @@ from orbitmq.files.disk import Disk
 from orbitmq.message import SysFlag
 from orbitmq.spark import export
 from orbitmq.spark.jobs.export.covered import Covered, Span, advanced, joined
-from orbitmq.spark.jobs.export.job import ExportJobs, ExportReport, From
+from orbitmq.spark.jobs.export.job import ExportJobs, From
 from orbitmq.spark.jobs.export.names import table_name
 from orbitmq.spark.jobs.export.notes import Notes
 from orbitmq.spark.jobs.export.options import ExportOptions
+from orbitmq.spark.jobs.export.report import ExportReport
 from orbitmq.spark.progress import JobProgress
 from spark.export_world import (
     FORMATS,

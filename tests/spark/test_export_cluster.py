@@ -8,7 +8,8 @@ import pytest
 
 from orbitmq.client import Message, Producer
 from orbitmq.errors import NoRouteError, PipelineError
-from orbitmq.spark.jobs.export.job import ExportReport, export
+from orbitmq.spark.jobs.export.job import export
+from orbitmq.spark.jobs.export.report import ExportReport
 from orbitmq.testing import Broker
 from spark.export_world import FORMATS, lake_rows, leftovers, log_rows
 from spark.rebuild_world import InProcessSpark

@@ -15,7 +15,7 @@ from orbitmq.cli.store import Config, OutputForm
 from orbitmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from orbitmq.spark.jobs.export.job import ExportReport
+    from orbitmq.spark.jobs.export.report import ExportReport
 
 
 class LakeFormat(StrEnum):

@@ -10,9 +10,9 @@ from orbitmq.errors import ConfigError, NoRouteError, PipelineError
 from orbitmq.spark.jobs.export.cluster_task import ClusterExport, ClusterWork
 from orbitmq.spark.jobs.export.covered import Covered, Key, Span, advanced
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
-from orbitmq.spark.jobs.export.log_source import Round
 from orbitmq.spark.jobs.export.notes import Anchor
 from orbitmq.spark.jobs.export.options import ExportOptions
+from orbitmq.spark.jobs.export.source import Round
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import StageCounter
 from orbitmq.spark.source.options import BadRecords, ReadOptions

@@ -13,9 +13,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from orbitmq.errors import ConfigError, PipelineError, StateFileError
 from orbitmq.files.disk import Disk
@@ -26,83 +26,20 @@ from orbitmq.spark.jobs.export.commit import begin, finish, gathered, remove_att
 from orbitmq.spark.jobs.export.covered import Covered
 from orbitmq.spark.jobs.export.facts import TaskFacts
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
-from orbitmq.spark.jobs.export.log_source import LogSource, Round, require_store
-from orbitmq.spark.jobs.export.notes import Anchor, LakeFile, Manifest, Notes
+from orbitmq.spark.jobs.export.log_source import LogSource, require_store
+from orbitmq.spark.jobs.export.notes import Manifest, Notes
 from orbitmq.spark.jobs.export.options import ExportOptions
+from orbitmq.spark.jobs.export.report import ExportReport
 from orbitmq.spark.jobs.export.sample import joined_fields
+from orbitmq.spark.jobs.export.source import Round, Source
 from orbitmq.spark.jobs.export.values import chosen
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
-from orbitmq.spark.progress import JobProgress, StageCounter
+from orbitmq.spark.progress import JobProgress
 from orbitmq.spark.shared_paths import absolute_settings
 
 _SOURCES: Final = {"log": "a log", "queues": "queues"}
 FOLLOW_SECONDS: Final = 5.0
 """How long a follower waits between two looks at its source."""
-
-
-@dataclass(slots=True)
-class TopicReport:
-    """What an export did for one topic."""
-
-    rows: int = 0
-    files: int = 0
-    bytes: int = 0
-    misfits: int = 0  # rows of the table `~dlq`
-
-
-@dataclass(slots=True, kw_only=True)
-class ExportReport:
-    """What an export did, or (dry run) would do."""
-
-    dry_run: bool
-    to: Path
-    format: str
-    commit: int  # the number of the last one; 0: there is none
-    rows: int = 0
-    files: int = 0
-    bytes: int = 0
-    read_bytes: int = 0
-    end_offset: int = -1
-    finished: int = 0  # files of a commit that another run had begun
-    left_out: int = 0
-    misfits: int = 0
-    bad_places: int = 0
-    topics: dict[str, TopicReport] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def add(self, files: Sequence[LakeFile]) -> None:
-        """Count files that became part of the lake."""
-        for file in files:
-            topic = self.topics.setdefault(file.topic, TopicReport())
-            topic.files += 1
-            topic.bytes += file.bytes
-            if file.dlq:
-                topic.misfits += file.rows
-            else:
-                topic.rows += file.rows
-        self.rows += sum(file.rows for file in files if not file.dlq)
-        self.misfits += sum(file.rows for file in files if file.dlq)
-        self.files += len(files)
-        self.bytes += sum(file.bytes for file in files)
-
-
-class Source(Protocol):
-    """Where messages come from."""
-
-    @property
-    def kind(self) -> str: ...
-
-    def look(self, held: Covered, anchor: Anchor | None) -> Round: ...
-
-    def work(
-        self, round_: Round, rows: LakeRows, files: AttemptFiles, counter: StageCounter
-    ) -> Any: ...
-
-    def sample(
-        self, round_: Round, known: frozenset[str], files: AttemptFiles, counter: StageCounter
-    ) -> Any: ...
-
-    def close(self) -> None: ...
 
 
 def export(
@@ -277,26 +214,27 @@ class _ExportJob:
             rule = f"the tables in {self._options.to} are {last.format}"
             raise ConfigError("format", self._options.format.value, rule)
         if last.source != self._source.kind:
-            what = f"{self._options.to} holds messages by the offsets of {_SOURCES[last.source]}"
+            counted = _SOURCES.get(last.source, last.source)
+            what = f"{self._options.to} holds messages by the offsets of {counted}"
             step = "A store and a cluster count differently: export to another directory."
             raise PipelineError(what, step)
 
     def _bring_new(self, last: Manifest | None, report: ExportReport) -> None:
         held = self._held(last)
-        with _timed(report, "look"):
+        with report.timed("look"):
             found = self._source.look(held, last.anchor if last else None)
         report.read_bytes, report.end_offset = found.bytes, found.end_offset
         job, commit = uuid.uuid4().hex[:12], report.commit + 1
-        with _timed(report, "fields"):
+        with report.timed("fields"):
             rows = self._lake_rows(found, last)
-        with _timed(report, "write"):
+        with report.timed("write"):
             facts = self._run_tasks(found, rows, job)
-        _add_facts(report, facts)
+        report.add_facts(facts)
         if self._options.dry_run:
             return
         self._require_topics(held, facts)
         if found.covered != held:
-            with _timed(report, "commit"):
+            with report.timed("commit"):
                 self._commit(found, facts, rows, last, job, commit, report)
         remove_attempts(self._notes)
 
@@ -379,21 +317,3 @@ class _ExportJob:
         finish(self._notes, manifest, self._disk)
         report.commit = number
         report.add(files)
-
-
-def _add_facts(report: ExportReport, facts: Sequence[TaskFacts]) -> None:
-    report.left_out = sum(one.left_out for one in facts)
-    report.bad_places = sum(one.bad_places for one in facts)
-    if not report.dry_run:
-        return  # files tell
-    for one in facts:
-        for topic, count in one.rows.items():
-            report.topics.setdefault(topic, TopicReport()).rows += count
-            report.rows += count
-
-
-@contextmanager
-def _timed(report: ExportReport, stage: str) -> Iterator[None]:
-    start = time.monotonic()
-    yield
-    report.seconds[stage] = time.monotonic() - start

@@ -2,9 +2,8 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from orbitmq.client.admin.base import is_system_topic
 from orbitmq.errors import ConfigError, PipelineError
@@ -16,6 +15,7 @@ from orbitmq.spark.jobs.export.log_task import LogExport, LogReads, LogWork
 from orbitmq.spark.jobs.export.notes import Anchor
 from orbitmq.spark.jobs.export.options import ExportOptions
 from orbitmq.spark.jobs.export.sample import LogSample
+from orbitmq.spark.jobs.export.source import Round
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import StageCounter
 from orbitmq.spark.source.log_table import search_back_bytes
@@ -29,17 +29,6 @@ TASK_BYTES_MAX: Final = 512 * MiB
 """Of the log: a task makes at least one file for each topic that it meets."""
 TASKS_PER_CORE: Final = 2
 _OTHER_LOG: Final = "Export it to a directory of its own, or give the store that this lake is of."
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What is to be read now, and what the lake holds afterwards."""
-
-    tasks: list[Any]
-    covered: Covered
-    bytes: int
-    end_offset: int
-    reads: Any
 
 
 class LogSource:
