@@ -60,6 +60,8 @@ def test_every_row_is_there_once_for_readers_of_the_format(
 
     wanted = {topic: log_rows(store, topic) for topic in VISIBLE}
     require_each_once(lake, format_, wanted)
+    if format_ == "parquet":
+        assert spark.read.parquet(str(lake / "Orders")).count() == len(wanted["Orders"])
     assert first.rows + second.rows == sum(map(len, wanted.values()))
     assert second.rows < first.rows
     assert (third.rows, third.files, third.commit) == (0, 0, 2)
