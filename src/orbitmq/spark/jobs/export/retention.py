@@ -85,7 +85,7 @@ def _expiring(root: Path, last: Manifest, keep: Mapping[str, int], now_ms: int |
     if unknown:
         raise ConfigError("keep", unknown[0], "the lake has no table of this topic")
     now = datetime.fromtimestamp((now_ms or time.time_ns() // 1_000_000) / 1000, tz=UTC)
-    expired = {}
+    expired: dict[str, str] = {}
     for topic in sorted(last.values):
         days = keep.get(topic, keep.get(OTHERS))
         if days is not None:
