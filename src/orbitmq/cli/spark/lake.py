@@ -13,14 +13,12 @@ from orbitmq.cli.store import DryRun, OutputForm
 app = typer.Typer(help="Care for the tables of a lake.", no_args_is_help=True)
 
 
-@app.callback()
-def lake() -> None:
-    """Care for the tables of a lake."""
+Lake = Annotated[Path, typer.Argument(metavar="DIR", help="The lake (--to of the export).")]
 
 
 @app.command()
 def expire(
-    root: Annotated[Path, typer.Argument(metavar="DIR", help="The lake (--to of the export).")],
+    root: Lake,
     keep: Annotated[
         list[str],
         typer.Option(
@@ -36,8 +34,8 @@ def expire(
     The next export goes on where the last one was: nothing that was removed comes again.
     """
     require_pyspark()
-    from orbitmq.spark.jobs.export.retention import expire as expire_days
-    from orbitmq.spark.jobs.export.retention import parse_keep
+    from orbitmq.spark.jobs.export.care import expire as expire_days
+    from orbitmq.spark.jobs.export.care import parse_keep
 
     report = expire_days(root, parse_keep(keep), dry_run=dry_run)
     if output is Output.JSON:
@@ -46,3 +44,17 @@ def expire(
     did = "would remove" if dry_run else "removed"
     for table, day in report.expired.items():
         typer.echo(f"{table}: {did} the days before {day}")
+
+
+@app.command()
+def compact(root: Lake, output: OutputForm = Output.TABLE) -> None:
+    """Make few files of many small ones, day by day; no row changes. For lakes in Delta."""
+    require_pyspark()
+    from orbitmq.spark.jobs.export.care import compact as compact_tables
+
+    done = compact_tables(root)
+    if output is Output.JSON:
+        print_json({name: {"removed": old, "added": new} for name, (old, new) in done.items()})
+        return
+    for name, (old, new) in done.items():
+        typer.echo(f"{name}: {old} files became {new}")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
@@ -20,6 +20,7 @@ from pyiceberg.transforms import DayTransform
 from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
+from orbitmq.spark.jobs.export.tables import no_compaction
 
 CATALOG: Final = "catalog.db"
 NAMESPACE: Final = "orbitmq"
@@ -59,6 +60,10 @@ class IcebergTables:
         opened.delete(LessThan("store_time", f"{before}T00:00:00+00:00"))
         old = datetime.now(UTC).replace(tzinfo=None) - SNAPSHOTS_KEPT
         opened.maintenance.expire_snapshots().older_than(old).commit()
+
+    def compact(self, table: str) -> NoReturn:
+        """Not without an engine: pyiceberg would have to hold a whole day of rows in memory."""
+        raise no_compaction("iceberg", "pyiceberg rewrites no files, an engine with Iceberg does")
 
     def sync(self, disk: Disk) -> None:
         """Make the tables' metadata durable."""

@@ -3,8 +3,9 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
+from orbitmq.errors import ConfigError
 from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
@@ -22,6 +23,9 @@ class Tables(Protocol):
 
     def expire(self, table: str, before: str) -> None:
         """Remove the days of a table before this one (2026-11-18); those that are gone are left out."""
+
+    def compact(self, table: str) -> tuple[int, int]:
+        """Make few files of many small ones; return how many were replaced, and by how many."""
 
     def sync(self, disk: Disk) -> None:
         """Make durable what the libraries of the format have written, which sync nothing."""
@@ -42,8 +46,17 @@ class PlainTables:
             if path.name < f"day={before}":
                 shutil.rmtree(path)
 
+    def compact(self, table: str) -> NoReturn:
+        """A reader would see rows twice, or not at all, while files change places."""
+        raise no_compaction("parquet", "a directory of files cannot be changed in one step")
+
     def sync(self, disk: Disk) -> None:
         """Names are durable already."""
+
+
+def no_compaction(format_: str, why: str) -> ConfigError:
+    """Return the error for tables whose small files stay."""
+    return ConfigError("format", format_, f"{why}; a lake in Delta can be compacted")
 
 
 def tables_of(format_: Format, root: Path, rows: LakeRows) -> Tables:

@@ -1,4 +1,4 @@
-"""`orbitmq spark lake expire`: each topic is kept as long as it is to be; no export brings it again."""
+"""`orbitmq spark lake`: each topic is kept as long as it is to be, and many small files become few."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,19 @@ import pytest
 
 from command import call
 from orbitmq.message import AppendRequest
-from orbitmq.spark.jobs.export.retention import expire
+from orbitmq.spark.jobs.export.care import expire
 from orbitmq.store.store import MessageStore
 from orbitmq.testing import FakeClock
 from orbitmq.units import HOUR_MS
-from spark.export_world import FORMATS, config_of, export_here, lake_rows, leftovers, log_rows
+from spark.export_world import (
+    FORMATS,
+    append,
+    config_of,
+    export_here,
+    lake_rows,
+    leftovers,
+    log_rows,
+)
 from spark.test_export_kills import DyingDisk, KilledError
 
 pytestmark = pytest.mark.spark
@@ -92,3 +100,34 @@ def test_the_command_says_what_it_removed_or_why_it_cannot(store: Path, tmp_path
 
     assert json.loads(done.stdout)["commit"] == 2
     assert lake_rows(lake, "parquet", "Orders") == log_rows(store, "Orders")
+
+
+@pytest.mark.feature("P18")
+def test_small_files_of_delta_become_few_and_exports_go_on(store: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    for seed in range(4):
+        export_here(store, lake, format="delta")
+        append(store, 10, ("Orders",), seed=seed)
+
+    done = call("spark", "lake", "compact", lake, "--output", "json")
+    export_here(store, lake, format="delta")
+    again = export_here(store, lake, format="delta")
+
+    assert json.loads(done.stdout)["Orders"] == {"removed": 3, "added": 1}
+    assert lake_rows(lake, "delta", "Orders") == log_rows(store, "Orders")
+    assert again.rows == 0
+
+
+@pytest.mark.feature("P16")
+@pytest.mark.parametrize("format_", ["parquet", "iceberg"])
+def test_files_that_cannot_be_exchanged_in_one_step_stay(
+    format_: str, store: Path, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    export_here(store, lake, format=format_)
+
+    said = call("spark", "lake", "compact", lake)
+
+    assert said.returncode == 2
+    assert "a lake in Delta can be compacted" in said.stderr
+    assert lake_rows(lake, format_, "Orders") == log_rows(store, "Orders")
