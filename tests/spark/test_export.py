@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from command import call, run
-from orbitmq.errors import ConfigError, PipelineError
+from orbitmq.errors import ConfigError, CorruptRecordError, PipelineError
 from orbitmq.files.disk import Disk
 from orbitmq.message import SysFlag
 from orbitmq.spark import export
@@ -206,6 +206,24 @@ def test_what_was_deleted_before_it_was_exported_is_told_or_passed_over(
 
     kept = [row for number, row in enumerate(rows) if number < held or row[0] >= first_kept]
     assert lake_rows(lake, "parquet", "Orders") == kept
+
+
+@pytest.mark.feature("P10")
+def test_a_damaged_record_stops_an_export_or_is_left_out_alone(store: Path, tmp_path: Path) -> None:
+    lake, rows = tmp_path / "lake", log_rows(store, "Orders")
+    victim = next(row for row in rows[3:] if len(row[-1]) > 20)
+    segment = min((store / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[data.index(victim[-1]) + 5] ^= 0xFF
+    segment.write_bytes(data)
+
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        export_here(store, lake)
+    assert not leftovers(lake)
+    report = export_here(store, lake, bad_records="skip")
+
+    assert report.bad_places == 1
+    assert lake_rows(lake, "parquet", "Orders") == [row for row in rows if row != victim]
 
 
 @pytest.mark.feature("P16")
