@@ -55,7 +55,7 @@ class FaultyCommand:
             **quick_executors(),
             **(conf or {}),
             "spark.python.daemon.module": "faulty_workers",
-            "spark.executorEnv.PYTHONPATH": str(EXECUTORS),
+            "spark.executorEnv.PYTHONPATH": _with_executors(),
             "spark.executorEnv.ORBITMQ_TEST_FAULTS": told,
         }
         options = [word for item in settings.items() for word in ("--conf", "=".join(item))]
