@@ -1,5 +1,6 @@
 """`orbitmq spark export`: topics as tables, each message once, whoever reads them."""
 
+import importlib
 import json
 import threading
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from command import call, run
+from command import call
 from orbitmq.errors import ConfigError, CorruptRecordError, PipelineError
 from orbitmq.files.disk import Disk
 from orbitmq.message import SysFlag
@@ -32,7 +33,6 @@ from spark.export_world import (
     leftovers,
     log_rows,
     require_each_once,
-    write_conf,
 )
 from spark.rebuild_world import InProcessSpark
 
@@ -251,24 +251,6 @@ def test_what_cannot_be_is_said_in_one_sentence_before_spark_starts(
     assert not lake.exists()
 
 
-@pytest.mark.feature("P10", "P16")
-def test_the_command_prints_its_result_and_how_far_it_is(store: Path, tmp_path: Path) -> None:
-    lake = tmp_path / "lake"
-    conf = write_conf(tmp_path / "broker.conf")
-    given = ("--from", store, "--to", lake, "--config", conf, "--topic", "Orders")
-    started = ("--master", "local[2]", "--conf", "spark.driver.memory=512m")
-
-    done = run("spark", "export", *given, *started, "--output", "json")
-
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    rows = log_rows(store, "Orders")
-    assert report["topics"]["Orders"]["rows"] == report["rows"] == len(rows)
-    assert (report["commit"], report["format"], report["to"]) == (1, "parquet", str(lake))
-    assert '"stage":"export"' in done.stderr
-    assert lake_rows(lake, "parquet", "Orders") == rows
-
-
 @pytest.mark.feature("P10")
 def test_a_dry_run_counts_and_writes_nothing(store: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
@@ -301,6 +283,20 @@ def test_a_follower_brings_what_comes_until_it_is_stopped(store: Path, tmp_path:
 
     assert rounds[1:] == [20, 20]
     assert lake_rows(lake, "parquet", "Orders") == log_rows(store, "Orders")
+
+
+def test_the_benchmark_of_exports_runs_and_gets_right_results(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "bench")
+    bench, logs = importlib.import_module("bench_export"), importlib.import_module("spark_log")
+    log = logs.Log(tmp_path / "log", 200, files=bench.SMOKE_FILES)
+    log.make()
+
+    found = bench.measure(bench.Sides(spark, log, tmp_path), 1)
+
+    assert found.keys() == {"spark", *FORMATS}
+    assert all(row["bytes"] > 200 * log.body_bytes for row in found.values())
 
 
 def test_ranges_grow_at_both_ends_and_nothing_is_read_twice() -> None:

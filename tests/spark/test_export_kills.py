@@ -4,6 +4,7 @@ ORBITMQ_EXPORT_KILLS says how often a follower is killed (1; the full run is 20)
 other moments.
 """
 
+import json
 import os
 import random
 import signal
@@ -133,20 +134,23 @@ def test_what_a_killed_run_had_written_is_taken_over_and_not_read_again(tmp_path
     assert lake_rows(lake, "parquet", "Orders") == log_rows(store, "Orders")
 
 
-@pytest.mark.feature("P10", "P15")
+@pytest.mark.feature("P10", "P15", "P16")
 def test_an_export_that_loses_an_executor_brings_each_message_once(
     cluster: StandaloneCluster, tmp_path: Path
 ) -> None:
     store, lake = tmp_path / "store", tmp_path / "lake"
     append(store, 300)
     conf = write_conf(tmp_path / "broker.conf")
-    words = ("export", "--from", "store", "--to", "lake", "--config", conf)
+    words = ("export", "--from", "store", "--to", "lake", "--config", conf, "--output", "json")
 
     with FaultyCommand(tmp_path, cluster.master, *words, faults={"export": {"0": "hold"}}) as held:
         held.kill_executor_of("export0-0")
-        held.wait()
+        report = json.loads(held.wait())
 
     assert "export0-1" in held.calls
+    assert '"stage":"export"' in held.said
+    assert (report["commit"], report["format"], report["to"]) == (1, "parquet", str(lake))
+    assert report["rows"] == sum(len(log_rows(store, topic)) for topic in VISIBLE)
     for topic in VISIBLE:
         assert lake_rows(lake, "parquet", topic) == log_rows(store, topic)
     assert not leftovers(lake)
