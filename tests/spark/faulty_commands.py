@@ -31,6 +31,10 @@ SPECULATION = {
 Faults = Mapping[str, Mapping[str, str]]
 
 
+def _with_executors() -> str:
+    return os.pathsep.join(filter(None, (str(EXECUTORS), os.environ.get("PYTHONPATH"))))
+
+
 class FaultyCommand:
     """A command that runs in a directory of its own, or has run."""
 
@@ -51,7 +55,7 @@ class FaultyCommand:
             **quick_executors(),
             **(conf or {}),
             "spark.python.daemon.module": "faulty_workers",
-            "spark.executorEnv.PYTHONPATH": str(EXECUTORS),
+            "spark.executorEnv.PYTHONPATH": _with_executors(),
             "spark.executorEnv.ORBITMQ_TEST_FAULTS": told,
         }
         options = [word for item in settings.items() for word in ("--conf", "=".join(item))]
@@ -62,7 +66,7 @@ class FaultyCommand:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,
-                env={**os.environ, "PYTHONPATH": str(EXECUTORS), "ORBITMQ_TEST_FAULTS": told},
+                env={**os.environ, "PYTHONPATH": _with_executors(), "ORBITMQ_TEST_FAULTS": told},
             )
 
     def __enter__(self) -> Self:

@@ -2,7 +2,7 @@
 
 `session()` makes a Spark session that knows the format "orbitmq"; `register` adds it to one that is there.
 `decode` makes values of bodies. `sql92` is what a consumer subscribes to, as a condition of Spark.
-`rebuild` and `verify` are the jobs of the commands `orbitmq spark rebuild` and `verify`.
+`rebuild`, `verify` and `export` are the jobs of the commands of `orbitmq spark` with these names.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from orbitmq.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from orbitmq.spark.bodies import decode
+    from orbitmq.spark.jobs.export.job import export
     from orbitmq.spark.jobs.rebuild.job import rebuild
     from orbitmq.spark.jobs.verify.job import verify
     from orbitmq.spark.source.metrics import read_metrics
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from orbitmq.spark.start.session import make_session as session
     from orbitmq.spark.start.session import register
 
-__all__ = ["decode", "read_metrics", "rebuild", "register", "session", "sql92", "verify"]
+__all__ = ["decode", "export", "read_metrics", "rebuild", "register", "session", "sql92", "verify"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         "decode": "orbitmq.spark.bodies",
+        "export": "orbitmq.spark.jobs.export.job",
         "read_metrics": "orbitmq.spark.source.metrics",
         "rebuild": "orbitmq.spark.jobs.rebuild.job",
         "register": "orbitmq.spark.start.session",

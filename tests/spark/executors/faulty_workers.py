@@ -30,6 +30,7 @@ STAGES = {
     "index": ("orbitmq.store.verify.index_chains", "", "check_index_file"),
     "log": ("orbitmq.spark.jobs.verify.scan", "", "scan_split"),
     "queues": ("orbitmq.spark.jobs.verify.runner", "", "compare_queues"),
+    "export": ("orbitmq.spark.jobs.export.log_task", "LogExport", "__call__"),
     "tail": ("orbitmq.spark.jobs.dispatch.source", "TailReader", "read"),
 }
 WAIT_SECONDS = 200.0

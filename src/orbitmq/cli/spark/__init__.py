@@ -2,7 +2,7 @@
 
 import typer
 
-from orbitmq.cli.spark import dispatch, doctor, prepare, rebuild, verify
+from orbitmq.cli.spark import dispatch, doctor, export, lake, prepare, rebuild, verify
 
 app = typer.Typer(help="Rebuild, verify, dispatch and query stores on Spark.", no_args_is_help=True)
 app.command()(doctor.doctor)
@@ -11,3 +11,5 @@ app.command()(prepare.prepare)
 app.command()(rebuild.rebuild)
 app.command()(verify.verify)
 app.command()(dispatch.dispatch)
+app.command()(export.export)
+app.add_typer(lake.app, name="lake")

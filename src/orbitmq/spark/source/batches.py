@@ -47,6 +47,7 @@ NEXT_STEP: Final = (
     "Read with badRecords=skip or badRecords=keep to go on without it;"
     " `orbitmq store check` lists everything that is wrong with the store."
 )
+WRONG_CHECKSUM: Final = "the body does not match its checksum"
 _LOGGED_MAX: Final = 5  # bad places per task: a broken disk has millions
 _SIZE_MAX: Final = 2**31 - 1
 _COMPRESSED: Final = SysFlag.COMPRESSED.value
@@ -168,7 +169,7 @@ class RowMaker:
     def _with_right_bodies(self, chunk: LogChunk) -> LogChunk:
         matches = self._kernels.bodies_match(chunk.segment.data, chunk.rows)
         for row in chunk.rows[~matches]:
-            self.on_bad(bad_record(chunk.segment, row, "the body does not match its checksum"))
+            self.on_bad(bad_record(chunk.segment, row, WRONG_CHECKSUM))
         return chunk if matches.all() else LogChunk(chunk.segment, chunk.rows[matches])
 
     def on_bad(self, place: BadPlace) -> None:

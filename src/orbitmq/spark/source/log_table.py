@@ -87,7 +87,7 @@ class LogTable(TableReader):
             _note_lookup(ranges, options)
         if gaps:
             tasks.append(LogTask(gaps=tuple(gaps)))
-        back_bytes = _back_bytes(settings)
+        back_bytes = search_back_bytes(settings)
         return [replace(task, back_bytes=back_bytes) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -107,7 +107,7 @@ class LogTable(TableReader):
         return self._columns.arrow_schema
 
 
-def _back_bytes(settings: Mapping[str, str] | None) -> int:
+def search_back_bytes(settings: Mapping[str, str] | None) -> int:
     """Return more than the longest record of the store."""
     text = (settings or {}).get("maxMessageSize", "")
     return max(BACK_BYTES, int(text) + HEADER_BYTES_MAX) if text.strip().isdecimal() else BACK_BYTES

@@ -57,11 +57,19 @@ def read_ranges(
     wanted = RowSelection(replace(options, topics=()), predicates)
     kernels = compiled()
     maker = RowMaker(Columns.of(schema, options), wanted, kernels, ReadMetrics())
+    for chunk in range_chunks(ranges, options, kernels):
+        yield from maker.rows(chunk)
+
+
+def range_chunks(
+    ranges: Sequence[QueueRange], options: ReadOptions, kernels: Kernels
+) -> Iterator[LogChunk]:
+    """Yield the records of the ranges. WireError, PipelineError: they could not be had."""
     with connected(options.namesrv) as (loop, core):
         for one in ranges:
             with _fetching(loop, RangeFetcher(core, one, options)) as answers:
                 for body in _joined(answers):
-                    yield from maker.rows(_chunk(kernels, one, body))
+                    yield _chunk(kernels, one, body)
 
 
 @contextmanager

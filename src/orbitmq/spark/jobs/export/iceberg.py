@@ -1,0 +1,90 @@
+"""Iceberg tables, without a JVM: files that tasks wrote become part of a table by pyiceberg.
+
+Their catalog is a file beside them, `catalog.db` (SQLite); the namespace is `orbitmq`. The number of a commit
+and how far the log is in the table stand in the snapshot's summary, and in the table's properties, which
+outlive snapshots that expire.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NoReturn
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import LessThan
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform
+
+from orbitmq.files.disk import Disk
+from orbitmq.spark.jobs.export.lake_rows import LakeRows
+from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
+from orbitmq.spark.jobs.export.tables import no_compaction
+
+CATALOG: Final = "catalog.db"
+NAMESPACE: Final = "orbitmq"
+COMMIT: Final = "orbitmq.commit"
+LOG_OFFSET: Final = "orbitmq.log-offset"
+SNAPSHOTS_KEPT: Final = timedelta(days=7)
+_PROPERTIES: Final = {  # of these columns the files have no statistics
+    f"write.metadata.metrics.column.{column}": "none"
+    for column in ("body", "properties.key", "properties.value")
+}
+
+
+class IcebergTables:
+    """The Iceberg tables below a directory."""
+
+    def __init__(self, root: Path, rows: LakeRows) -> None:
+        self._root, self._rows = root, rows
+
+    @cached_property
+    def _catalog(self) -> SqlCatalog:
+        return open_catalog(self._root)
+
+    def commit(self, table: str, files: Sequence[LakeFile], manifest: Manifest) -> None:
+        """Add files in one snapshot of the table."""
+        opened = self._opened(table, self._rows.schema(files[0].topic, dlq=files[0].dlq))
+        if int(opened.properties.get(COMMIT, "0")) >= manifest.number:
+            return
+        notes = {COMMIT: str(manifest.number), LOG_OFFSET: str(manifest.end_offset)}
+        paths = [f"file://{self._root / file.path}" for file in files]
+        with opened.transaction() as transaction:
+            transaction.set_properties(notes)
+            transaction.add_files(paths, snapshot_properties=notes, check_duplicate_files=False)
+
+    def expire(self, table: str, before: str) -> None:
+        """Remove days from the table, and snapshots that are older than a week."""
+        opened = self._catalog.load_table((NAMESPACE, table))
+        opened.delete(LessThan("store_time", f"{before}T00:00:00+00:00"))
+        old = datetime.now(UTC).replace(tzinfo=None) - SNAPSHOTS_KEPT
+        opened.maintenance.expire_snapshots().older_than(old).commit()
+
+    def compact(self, table: str) -> NoReturn:
+        """Not without an engine: pyiceberg would have to hold a whole day of rows in memory."""
+        raise no_compaction("iceberg", "pyiceberg rewrites no files, an engine with Iceberg does")
+
+    def sync(self, disk: Disk) -> None:
+        """Make the tables' metadata durable."""
+        disk.sync_file_system(self._root)
+
+    def _opened(self, table: str, schema: pa.Schema) -> Table:
+        name = (NAMESPACE, table)
+        if self._catalog.table_exists(name):
+            return self._catalog.load_table(name)
+        with (
+            self._catalog.create_table_transaction(
+                name, schema, location=f"file://{self._root / table}", properties=_PROPERTIES
+            ) as creating,
+            creating.update_spec() as spec,
+        ):
+            spec.add_field("store_time", DayTransform(), "day")
+        return self._catalog.load_table(name)
+
+
+def open_catalog(root: Path) -> SqlCatalog:
+    """Return the catalog of a lake; made if it is not there."""
+    catalog = SqlCatalog("orbitmq", uri=f"sqlite:///{root / CATALOG}", warehouse=f"file://{root}")
+    catalog.create_namespace_if_not_exists(NAMESPACE)
+    return catalog

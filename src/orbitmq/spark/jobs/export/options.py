@@ -1,0 +1,132 @@
+"""What an export is asked for, checked before Spark starts."""
+
+import importlib.util
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from orbitmq.errors import ConfigError
+from orbitmq.spark.jobs.export.values import Fields, read_schema, spark_type
+from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, parse_time
+
+_PACKAGES: Final = {"delta": "deltalake", "iceberg": "pyiceberg"}
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+
+
+class Format(StrEnum):
+    """What the tables of a lake are."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """Which messages go where, in which form. Immutable."""
+
+    to: Path
+    format: Format = Format.PARQUET
+    topics: tuple[str, ...] = ()  # all, but for those that brokers made for themselves
+    since_ms: int | None = None
+    from_offset: int | None = None
+    bad_records: BadRecords = BadRecords.FAIL
+    dry_run: bool = False
+    decode: bool = False  # bodies into columns
+    schema: Mapping[str, Fields] | None = None  # None: as the messages tell
+
+    @classmethod
+    def of(
+        cls,
+        to: str | Path,
+        *,
+        format: str = "parquet",  # noqa: A002  Spark's word for it
+        topics: Sequence[str] = (),
+        since: str | None = None,
+        from_offset: int | None = None,
+        bad_records: str = "fail",
+        dry_run: bool = False,
+        body: str = "binary",
+        schema: str | Path | Mapping[str, Fields] | None = None,
+    ) -> "ExportOptions":
+        """Return the options. ConfigError names the one that cannot work."""
+        if since is not None and from_offset is not None:
+            raise ConfigError("since", since, "give a time or an offset (from-offset), not both")
+        if from_offset is not None and not 0 <= from_offset <= OFFSET_MAX:
+            raise ConfigError("from-offset", from_offset, "must be 0 or more")
+        return cls(
+            to=_directory(to),
+            format=_format(format),
+            topics=_topics(topics),
+            since_ms=None if since is None else parse_time("since", since, _now_ms()),
+            from_offset=from_offset,
+            bad_records=_bad_records(bad_records),
+            dry_run=dry_run,
+            decode=_decode(body, schema),
+            schema=_schema(schema),
+        )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _directory(text: str | Path) -> Path:
+    """Return where the lake lies."""
+    if url := _URL.fullmatch(str(text)):
+        if url[1].lower() != "file":
+            rule = "must be a directory that all machines see, as /lake or file:///lake"
+            raise ConfigError("to", str(text), rule)
+        text = url[2]
+    if not str(text).strip():
+        raise ConfigError("to", str(text), "names no directory")
+    path = Path(text).absolute()
+    if path.exists() and not path.is_dir():
+        raise ConfigError("to", str(path), "is a file, not a directory")
+    return path
+
+
+def _format(text: str) -> Format:
+    try:
+        found = Format(text.lower())
+    except ValueError:
+        raise ConfigError("format", text, "must be parquet, delta or iceberg") from None
+    package = _PACKAGES.get(found)
+    if package is not None and importlib.util.find_spec(package) is None:
+        rule = f"the package {package} is missing; pip install 'orbitmq[lake]'"
+        raise ConfigError("format", text, rule)
+    return found
+
+
+def _topics(names: Sequence[str]) -> tuple[str, ...]:
+    parts = [part.strip() for text in names for part in text.split(",")]
+    found = tuple(dict.fromkeys(part for part in parts if part))
+    if names and not found:
+        raise ConfigError("topic", ",".join(names), "names no topic")
+    return found
+
+
+def _decode(body: str, schema: object) -> bool:
+    if body.lower() not in ("binary", "json"):
+        raise ConfigError("body", body, "must be binary or json")
+    if body.lower() == "binary" and schema is not None:
+        raise ConfigError("schema", schema, "is for bodies that are decoded: body=json")
+    return body.lower() == "json"
+
+
+def _schema(given: str | Path | Mapping[str, Fields] | None) -> Mapping[str, Fields] | None:
+    if isinstance(given, str | Path):
+        return read_schema(Path(given))
+    for fields in (given or {}).values():
+        spark_type(fields)
+    return given
+
+
+def _bad_records(text: str) -> BadRecords:
+    if text.lower() not in ("fail", "skip"):
+        raise ConfigError("bad-records", text, "must be fail or skip")
+    return BadRecords(text.lower())
