@@ -31,6 +31,7 @@ NOT_OURS = (  # files of a user, of a store, of a broker's state
     "config/orbitmq.properties",
     "kvConfig.json",
     "orbitmq.namesrv.properties",
+    "orbitmq-replay.json",
 )
 CLASS_NAME = re.compile(r"(?<![\w./-])([A-Z][a-z]+(?:[A-Z][a-z]+)+)(?:\.(\w+))?")
 OF_THE_CODE = ("ARCHITECTURE.md", "CONCURRENCY.md", "HACKING.md")

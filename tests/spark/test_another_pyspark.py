@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from orbitmq.spark import context as contexts
+from orbitmq.spark.jobs.load.arrow_map import map_in_arrow
 from orbitmq.spark.source.cluster_table import ClusterTable
 from orbitmq.spark.source.log_table import LogTable
 from orbitmq.spark.source.row_columns import ARROW_SCHEMA, arrow_schema
@@ -173,3 +174,15 @@ def test_arrow_types_are_those_that_spark_itself_would_take(schema: StructType) 
 
     assert arrow_schema(schema).equals(expected, check_metadata=True)
     assert ARROW_SCHEMA.equals(to_arrow_schema(KEY_SCHEMA, timezone="UTC"))
+
+
+# Loads
+
+
+def test_without_the_class_of_functions_a_load_asks_spark_which_wants_pandas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("pyspark.sql.udf.UserDefinedFunction")
+    frame: Any = SimpleNamespace(columns=[], mapInArrow=lambda work, schema: (work, schema))
+
+    assert map_in_arrow(frame, iter, "facts binary") == (iter, "facts binary")

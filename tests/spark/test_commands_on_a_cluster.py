@@ -10,6 +10,7 @@ import pytest
 import command
 from dispatch_job import filled_files, live_files_of_log
 from golden_stores import GOLDEN, damage, settings, unpack
+from orbitmq.format.record import decode_record
 from orbitmq.store.config import DispatchMode, StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.store.verify.check import check_store
@@ -17,6 +18,7 @@ from orbitmq.testing.builders import make_request
 from orbitmq.units import MiB
 from spark.drivers import ONE_EXECUTOR, SMALL, quick_executors
 from spark.faulty_commands import SPECULATION, FaultyCommand
+from spark.load_world import SETTINGS as LOAD_SETTINGS
 from spark.rebuild_world import leftovers, made_files
 from spark.standalone import StandaloneCluster
 
@@ -133,3 +135,36 @@ def test_a_dispatch_that_loses_an_executor_writes_the_bytes_of_live_dispatch(
     assert (told["records"], told["behind_bytes"]) == (3000, 0)
     assert told["batches"] >= 3
     assert filled_files(config.root) == live_files_of_log(config, tmp_path / "live")
+
+
+@pytest.mark.feature("P14", "P15")
+def test_a_load_whose_tasks_fail_and_run_twice_has_every_row_once(
+    cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    count, settings = 400, {**LOAD_SETTINGS, "mappedFileSizeCommitLog": "16384"}
+    lines = [json.dumps({"body": f"body {number}", "queue_id": 0}) for number in range(count)]
+    (tmp_path / "table.jsonl").write_text("\n".join(lines))
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    faults = {"encode": {"0": "fail"}, "place": {"0": "fail", "1": "linger"}}
+    words = ("load", "table.jsonl", "--to", "made", "--topic", "T", "--config", conf)
+
+    with FaultyCommand(tmp_path, cluster.master, *words, faults=faults, conf=SPECULATION) as load:
+        load.wait()
+
+    assert {"encode0-1", "place0-1", "place1-1"} <= load.calls
+    root = tmp_path / "made"
+    report = check_store(root, settings)
+    assert (report.findings, report.records) == ((), count)
+    with MessageStore.open(StoreConfig.from_settings(root, settings), background=False) as store:
+        bodies = _bodies(store, count)
+    assert bodies == [b"body %d" % number for number in range(count)]
+
+
+def _bodies(store: MessageStore, count: int) -> list[bytes]:
+    bodies: list[bytes] = []
+    while len(bodies) < count:
+        found = store.get("T", 0, offset=len(bodies))
+        assert found.records, found.status
+        bodies += [decode_record(data).body for data in found.records]
+    return bodies

@@ -2,7 +2,7 @@
 
 `session()` makes a Spark session that knows the format "orbitmq"; `register` adds it to one that is there.
 `decode` makes values of bodies. `sql92` is what a consumer subscribes to, as a condition of Spark.
-`rebuild`, `verify` and `export` are the jobs of the commands of `orbitmq spark` with these names.
+`rebuild`, `verify`, `export`, `load` and `replay` are the jobs of the commands of `orbitmq spark` with these names.
 """
 
 from typing import TYPE_CHECKING
@@ -12,23 +12,42 @@ from orbitmq.lazy import lazy_exports
 if TYPE_CHECKING:
     from orbitmq.spark.bodies import decode
     from orbitmq.spark.jobs.export.job import export
+    from orbitmq.spark.jobs.load.job import LoadOptions, load
     from orbitmq.spark.jobs.rebuild.job import rebuild
+    from orbitmq.spark.jobs.replay.job import ReplayOptions, replay
     from orbitmq.spark.jobs.verify.job import verify
     from orbitmq.spark.source.metrics import read_metrics
     from orbitmq.spark.source.sql92_column import sql92
     from orbitmq.spark.start.session import make_session as session
     from orbitmq.spark.start.session import register
 
-__all__ = ["decode", "export", "read_metrics", "rebuild", "register", "session", "sql92", "verify"]
+__all__ = [
+    "LoadOptions",
+    "ReplayOptions",
+    "decode",
+    "export",
+    "load",
+    "read_metrics",
+    "rebuild",
+    "register",
+    "replay",
+    "session",
+    "sql92",
+    "verify",
+]
 
 __getattr__ = lazy_exports(
     __name__,
     {
+        "LoadOptions": "orbitmq.spark.jobs.load.job",
+        "ReplayOptions": "orbitmq.spark.jobs.replay.job",
         "decode": "orbitmq.spark.bodies",
         "export": "orbitmq.spark.jobs.export.job",
+        "load": "orbitmq.spark.jobs.load.job",
         "read_metrics": "orbitmq.spark.source.metrics",
         "rebuild": "orbitmq.spark.jobs.rebuild.job",
         "register": "orbitmq.spark.start.session",
+        "replay": "orbitmq.spark.jobs.replay.job",
         "session": "orbitmq.spark.start.session:make_session",
         "sql92": "orbitmq.spark.source.sql92_column",
         "verify": "orbitmq.spark.jobs.verify.job",

@@ -27,6 +27,8 @@ from orbitmq.spark.start import daemon
 STAGES = {
     "scan": ("orbitmq.spark.jobs.rebuild.parts", "Scan", "__call__"),
     "build": ("orbitmq.spark.jobs.rebuild.build", "Build", "__call__"),
+    "encode": ("orbitmq.spark.jobs.load.encode_task", "Encode", "__call__"),
+    "place": ("orbitmq.spark.jobs.load.place_task", "Place", "__call__"),
     "index": ("orbitmq.store.verify.index_chains", "", "check_index_file"),
     "log": ("orbitmq.spark.jobs.verify.scan", "", "scan_split"),
     "queues": ("orbitmq.spark.jobs.verify.runner", "", "compare_queues"),

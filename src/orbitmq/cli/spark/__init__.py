@@ -2,7 +2,17 @@
 
 import typer
 
-from orbitmq.cli.spark import dispatch, doctor, export, lake, prepare, rebuild, verify
+from orbitmq.cli.spark import (
+    dispatch,
+    doctor,
+    export,
+    lake,
+    load,
+    prepare,
+    rebuild,
+    replay,
+    verify,
+)
 
 app = typer.Typer(help="Rebuild, verify, dispatch and query stores on Spark.", no_args_is_help=True)
 app.command()(doctor.doctor)
@@ -13,3 +23,5 @@ app.command()(verify.verify)
 app.command()(dispatch.dispatch)
 app.command()(export.export)
 app.add_typer(lake.app, name="lake")
+app.command()(load.load)
+app.command()(replay.replay)

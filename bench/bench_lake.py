@@ -1,0 +1,43 @@
+"""The pipeline's jobs that write, each against the way that people have without them, in one run.
+
+    python bench/bench_lake.py [--size full|smoke] [--only load] [--directory DIR] [--json FILE]
+
+Parts: load (a table becomes a store, against sending the same rows to the broker).
+Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import harness
+import lake_load
+from harness import Line
+
+PARTS: dict[str, Callable[[str, Path], list[Line]]] = {"load": lake_load.lines}
+SIZES = ("full", "smoke")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--size", choices=SIZES, default="full")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    lines: list[Line] = []
+    for name in options.only:
+        with harness.scratch(options.directory, f"orbitmq-bench-{name}") as directory:
+            lines += PARTS[name](options.size, directory)
+    sys.stdout.write(f"{harness.machine()}\n\n{harness.table(lines, beside='other way')}\n")
+    if options.json is not None:
+        told = [asdict(line) | {"ratio": line.ratio} for line in lines]
+        options.json.write_text(json.dumps({"lines": told}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

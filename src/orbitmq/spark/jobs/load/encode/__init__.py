@@ -1,0 +1,1 @@
+"""Columns of messages to records, by kernels: plain and compiled."""
