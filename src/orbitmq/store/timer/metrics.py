@@ -41,6 +41,14 @@ class TimerMetrics:
         }
         return {"dataVersion": version, "timingCount": counts}
 
+    def take_over(self, told: Mapping[str, Any]) -> None:
+        """Count as a primary does. ValueError: it cannot be understood."""
+        try:
+            self.load(told, Path(METRICS_FILE))
+        except StateFileError as cause:
+            raise ValueError(cause.what) from cause
+        self.changes += 1
+
     def load(self, state: Mapping[str, Any], path: Path) -> None:
         """Take over what was saved. StateFileError: it cannot be understood."""
         try:
