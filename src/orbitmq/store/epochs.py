@@ -120,36 +120,26 @@ class Divergence(NamedTuple):
 def compare(mine: Epochs, my_end: int, its: Sequence[Epoch], its_end: int) -> Divergence:
     """Find out whether a log is a beginning of its primary's, by the epochs of both."""
     if not mine.epochs:
-        return (
-            Divergence()
-        )  # written before there were epochs, or empty: as the plain protocol has it
+        return Divergence()  # written before there were epochs: as the plain protocol has it
     if not its:
-        return Divergence(
-            "it knows no epochs, and this log has some: another log, or another program"
-        )
-    newest = its[-1]
-    if newest.number < mine.number:
-        what = f"its epoch is {newest.number}, and this log knows {mine.number}"
+        return Divergence("it knows no epochs, and this log has some: another program wrote it")
+    number = its[-1].number
+    if number < mine.number:
+        what = f"its epoch is {number}, and this log knows {mine.number}"
         return Divergence(f"{what}: it was a primary before, and is one no longer")
-    if newest.number == mine.number and _first(its, newest.number) != _first(
-        mine.epochs, mine.number
-    ):
-        what = f"another broker became the primary of epoch {newest.number} too"
+    if not my_end:
+        return Divergence()
+    if number == mine.number and _first(its, number) != _first(mine.epochs, number):
+        what = f"another broker became the primary of epoch {number} too"
         return Divergence(f"{what}: promote the one that is to stay")
-    known = set(its)
-    shared = [place for place, epoch in enumerate(mine.epochs) if epoch in known]
+    shared = [place for place, epoch in enumerate(mine.epochs) if epoch in its]
     if not shared:
-        return (
-            Divergence("its log is another one: they have no epoch in common")
-            if my_end
-            else (Divergence())
-        )
-    at, place = shared[-1], list(its).index(mine.epochs[shared[-1]])
-    my_epoch_end = min(_end(mine.epochs, at, my_end), my_end)
-    common = min(my_epoch_end, _end(its, place, its_end))
+        return Divergence("its log is another one: they have no epoch in common")
+    here, there = shared[-1], its.index(mine.epochs[shared[-1]])
+    common = min(_end(mine.epochs, here, my_end), my_end, _end(its, there, its_end))
     if my_end <= common:
         return Divergence()
-    if place + 1 == len(its) or its[place + 1].number == its[place].number:
+    if there + 1 == len(its) or its[there + 1].number == its[there].number:
         lost = f"this log has {my_end - common} bytes from log offset {common} on that it lost"
         return Divergence(f"{lost}: promote this replica, or give it an empty store")
     return Divergence(cut=common)

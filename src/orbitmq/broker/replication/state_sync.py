@@ -10,7 +10,8 @@ who pops what                          | GET_ALL_MESSAGE_REQUEST_MODE (402) | st
 how many timer messages wait           | GET_TIMER_METRICS (61)          | stateSyncAllInterval
 
 RocketMQ asks for all but the timers every 60 s. Offsets that are a minute old are messages that come again
-for a minute, so they are asked for with the timers.
+for a minute, so they are asked for with the timers. A primary of ours is also asked whether its tables have
+changed (GET_EPOCHS), and they come at once then.
 
 The primary is right about everything but consumer offsets: these are merged, the greater one stays, for
 consumers go on at a replica when its primary is away. A primary that comes back takes them from its
@@ -61,6 +62,7 @@ class StateSync:
         self._connection: Connection | None = None  # over which `_told` came
         self._told = OffsetTable()
         self._all_at_ms = 0.0
+        self._tables = self._tables_taken = ""  # which state of tables the primary has, and we
         self._failures: dict[str, str] = {}  # what could not be had, told once
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -116,15 +118,15 @@ class StateSync:
 
     async def _round(self) -> None:
         clock, config = self._context.clock, self._context.config
+        done = [await self._try(self._epochs)]
         due = clock.monotonic_ms() - self._all_at_ms >= config.state_sync_all_ms
-        if due or not self._all_at_ms:
+        if due or not self._all_at_ms or self._tables != self._tables_taken:
+            tables = self._tables
             parts = [self._topics, self._groups, self._modes, self._metrics]
-            done = [await self._try(part) for part in parts]
-            if all(done):
-                self._all_at_ms = clock.monotonic_ms()
-        parts = [self._offsets, self._delays, self._timer, self._end]
-        done = [await self._try(part) for part in parts]
-        self.rounds += any(done)
+            if all([await self._try(part) for part in parts]):
+                self._all_at_ms, self._tables_taken = clock.monotonic_ms(), tables
+        done += [await self._try(part) for part in (self._offsets, self._delays, self._timer)]
+        self.rounds += all(done)
 
     async def _try(self, part: Callable[[], Awaitable[None]]) -> bool:
         name = part.__name__.strip("_")
@@ -183,7 +185,8 @@ class StateSync:
             told = decode(await self._ask(RequestCode.GET_TIMER_CHECK_POINT))
             await self._context.loop.run_in_executor(None, timers.take, told)
 
-    async def _end(self) -> None:
+    async def _epochs(self) -> None:
+        """Hear of a primary of ours how far its log is, and whether its tables have changed."""
         replication = self._context.replication
         assert isinstance(replication, Replica)
         try:
@@ -191,6 +194,7 @@ class StateSync:
         except ResponseError:
             return  # RocketMQ's brokers do not tell
         replication.primary_end = max(replication.primary_end, told.log_end)
+        self._tables = told.tables
 
     async def _metrics(self) -> None:
         if self._timers is not None:

@@ -54,6 +54,7 @@ class EpochsAnswer(Body):
     log_end: int = 0
     ha_address: str = ""
     left_id: int = 0  # the broker id that it had before it was promoted
+    tables: str = ""  # another text whenever its topics, groups or request modes have changed
 
 
 class PromotedAnswer(Body):
