@@ -40,9 +40,10 @@ from orbitmq.broker.processors.topics_admin import TopicsAdminProcessor
 from orbitmq.broker.processors.transaction import TransactionProcessor
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.replication.in_sync import InSync
+from orbitmq.broker.replication.members import Members, follow_successor, take_back
 from orbitmq.broker.replication.primary import HaServer
 from orbitmq.broker.replication.replica import Replica
-from orbitmq.broker.replication.state_sync import StateSync, follow_successor, take_back
+from orbitmq.broker.replication.state_sync import StateSync
 from orbitmq.broker.replication.succession import FormerPrimary, Succession
 from orbitmq.broker.router import BrokerHandler, Router
 from orbitmq.broker.routes import Routes
@@ -161,13 +162,14 @@ class Broker:
     async def _start(self) -> None:
         try:
             self._succession.begin()
+            others: Members = {}
             if not self.config.is_replica:
-                await follow_successor(self._succession, self.config)
+                others = await follow_successor(self._succession, self.config)
             with Ports(self.config.bind_host, self.config.port) as ports:
                 await self._open(ports.port)
                 await self._serve(ports)
             if not self.config.is_replica:
-                await take_back(self.context)
+                await take_back(self.context, others)
             self._start_jobs()
             await self.context.registration.start()
         except BaseException:

@@ -266,3 +266,48 @@ def test_another_role_in_the_configuration_ends_what_was_decided(tmp_path: Path)
             assert other.config.is_replica
 
     run_live(main)
+
+
+def test_a_replica_that_lacks_much_is_not_promoted(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with name_server() as names, ending() as started:
+            one, other = primary(tmp_path, **names), replica(tmp_path, **names)
+            started += [one, other]
+            await one.start()
+            await other.start()
+            await send_many(one, 10)
+            await equal(one, other)
+            await one.stop()
+            replication = other.context.replication
+            await until(lambda: not replication.connected)
+            replication.primary_end += 5000  # as it tells when it is ahead
+            other.config.in_sync_gap_bytes = 5000
+            refused = await promote(other)
+            assert refused.code == ResponseCode.ILLEGAL_OPERATION
+            assert "it lacks 5000 bytes (haMaxGapNotInSync)" in refused.remark
+            other.config.in_sync_gap_bytes = 5001
+            answer = await promote(other)
+            assert PromotedAnswer.decode(answer.body).lacked == 5000
+
+    run_live(main)
+
+
+def test_a_primary_that_starts_finds_who_came_after_it_before_it_serves(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with name_server() as names, ending() as started:
+            one, other = primary(tmp_path, **names), replica(tmp_path, **names)
+            started += [one, other]
+            await one.start()
+            await other.start()
+            await send_many(one, 10)
+            await equal(one, other)
+            await one.stop()
+            await until(lambda: not other.context.replication.connected)
+            assert (await promote(other)).code == 0
+            await became(other, Role.ASYNC_PRIMARY)
+            other._succession.former_heard()  # nobody tells it
+            await one.start()
+            assert one.config.is_replica
+            await equal(other, one)
+
+    run_live(main)

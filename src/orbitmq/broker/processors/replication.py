@@ -1,9 +1,11 @@
 """Copies of the log: who has it and how far (907), under whom it was written, who is to be the primary."""
 
+from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.replication.replica import Replica
 from orbitmq.broker.replication.succession import ask_epochs
+from orbitmq.errors import OrbitError
 from orbitmq.net.channels import Channels
 from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.replication import FollowBody, PromotedAnswer
@@ -14,6 +16,10 @@ from orbitmq.wire.headers.admin import PromoteHeader
 
 class ReplicationProcessor(Processor):
     """Answers for a primary and for a replica."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        super().__init__(context)
+        self._promoted = False
 
     @answers(RequestCode.GET_BROKER_HA_STATUS)
     def _status(self, connection: Connection, request: Command) -> Command:
@@ -35,7 +41,7 @@ class ReplicationProcessor(Processor):
         return request.answer(body=told.encode())
 
     @answers(RequestCode.PROMOTE_REPLICA)
-    def _promote(self, connection: Connection, request: Command) -> Command:
+    def _promote(self, connection: Connection, request: Command) -> None:
         """Make this replica the primary; field force: whatever it may lack."""
         replica = self._context.replication
         if not isinstance(replica, Replica):
@@ -45,9 +51,24 @@ class ReplicationProcessor(Processor):
         if problem and not PromoteHeader.read(request.fields).force:
             remark = f"not promoted: {problem}; --force promotes it all the same"
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
-        lacked = replica.lacks
-        replica.stop()
-        began = self._context.succession.promote(self._store, replica.address)
+        if self._promoted:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "it is being promoted already")
+        self._promoted = True
+        self.answer_later(connection, request, self._primary(request, replica))
+
+    async def _primary(self, request: Command, replica: Replica) -> Command:
+        context, lacked = self._context, replica.lacks
+        try:
+            # Both may wait: for a primary that does not answer, and for the disk.
+            await context.loop.run_in_executor(None, replica.stop)
+            began = await context.loop.run_in_executor(
+                None, context.succession.promote, self._store, replica.address
+            )
+        except OrbitError:
+            self._promoted = False
+            replica.start()
+            raise
+        context.succession.restart(f"promoted: the primary of epoch {began.number}")
         answer = PromotedAnswer(number=began.number, start=began.start, lacked=lacked)
         return request.answer(body=answer.encode())
 

@@ -63,6 +63,7 @@ class Replica:
         self.address = where.master_addr or self.address
 
     def start(self) -> None:
+        self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="orbitmq-replica", daemon=True)
         self._thread.start()
 

@@ -15,41 +15,35 @@ changed (GET_EPOCHS), and they come at once then.
 
 The primary is right about everything but consumer offsets: these are merged, the greater one stays, for
 consumers go on at a replica when its primary is away. A primary that comes back takes them from its
-replicas in the same way (`take_back`).
+replicas in the same way (`members.py`).
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.replication.members import body_of, members
 from orbitmq.broker.replication.replica import Replica
-from orbitmq.broker.replication.succession import Succession, ask_epochs
-from orbitmq.broker.tables.consumer_offsets import SEPARATOR
+from orbitmq.broker.replication.succession import ask_epochs
 from orbitmq.errors import OrbitError, ResponseError
 from orbitmq.files.state_file import parse_state
 from orbitmq.format.timer_checkpoint import decode
 from orbitmq.net.channels import Channels
 from orbitmq.net.connection import Connection
-from orbitmq.store.store import MessageStore
 from orbitmq.store.timer.of_primary import PrimaryTimers
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.assignment import RequestModes
 from orbitmq.wire.bodies.group_config import GroupTable
 from orbitmq.wire.bodies.offsets import DelayOffsets, OffsetTable
-from orbitmq.wire.bodies.route import ClusterInfo
 from orbitmq.wire.bodies.topic_config import TopicTable
-from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
+from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.headers.registration import RegisterBrokerAnswer
 
 logger = logging.getLogger(__name__)
 
 ASK_MS: Final = 5 * SECOND_MS
-BACK_MS: Final = 1 * SECOND_MS
-"""How long a primary that starts waits for each of its replicas, and for a name server."""
 
 
 class StateSync:
@@ -105,6 +99,8 @@ class StateSync:
             self._wake.clear()
             if self._primary and self._is_followed():
                 await self._round()
+            else:
+                await self._look_for_primary()
             try:
                 async with asyncio.timeout(self._context.config.state_sync_ms / 1000):
                     await self._wake.wait()
@@ -115,6 +111,22 @@ class StateSync:
         """Tell whether the log comes from there too: else it may be a former primary's state."""
         replication = self._context.replication
         return isinstance(replication, Replica) and replication.connected
+
+    async def _look_for_primary(self) -> None:
+        """Ask who is the primary now: name servers tell it again only when this broker registers again."""
+        config = self._context.config
+        address = (await members(config, self._channels)).get(0)
+        if address is None:
+            return
+        try:
+            its = await ask_epochs(self._channels, address, ASK_MS)
+        except (OrbitError, OSError) as error:
+            logger.debug("primary %s: says nothing of epochs: %s", address, error)
+            return
+        if its.primary and its.broker_name == config.name:
+            where = RegisterBrokerAnswer(ha_server_addr=its.ha_address, master_addr=address)
+            for listener in self._context.registration.on_primary:
+                listener(where)
 
     async def _round(self) -> None:
         clock, config = self._context.clock, self._context.config
@@ -142,7 +154,7 @@ class StateSync:
         return True
 
     async def _ask(self, code: RequestCode, timeout_ms: float = ASK_MS) -> bytes:
-        return await _body(self._channels, self._primary, code, timeout_ms)
+        return await body_of(self._channels, self._primary, code, timeout_ms)
 
     # Parts
 
@@ -200,67 +212,3 @@ class StateSync:
         if self._timers is not None:
             told = await self._ask(RequestCode.GET_TIMER_METRICS)
             self._timers.metrics.take_over(parse_state(told.decode()))
-
-
-async def take_back(context: BrokerContext) -> None:
-    """Take the consumer offsets of a primary's replicas: consumers may have gone on there without it."""
-    channels = Channels()
-    try:
-        members = await _members(context.config, channels)
-        for address in (address for broker_id, address in members.items() if broker_id > 0):
-            try:
-                code = RequestCode.GET_ALL_CONSUMER_OFFSET
-                told = OffsetTable.decode(await _body(channels, address, code, BACK_MS))
-                _limit(told, context.store)
-                context.offsets.merge(told, OffsetTable())
-            except (OrbitError, OSError, ValueError) as error:
-                logger.info("replica %s: its consumer offsets are not known: %s", address, error)
-    finally:
-        await channels.close()
-
-
-def _limit(told: OffsetTable, store: MessageStore) -> None:
-    """Take nothing over that is beyond the queues of this log: what it would skip is not written yet."""
-    for name, row in told.offset_table.items():
-        topic = name.partition(SEPARATOR)[0]
-        for queue_id, offset in row.items():
-            row[queue_id] = min(offset, store.max_offset(topic, queue_id))
-
-
-async def follow_successor(succession: Succession, config: BrokerConfig) -> None:
-    """Demote a primary that name servers, and its successor itself, say is one no longer."""
-    channels = Channels()
-    try:
-        address = (await _members(config, channels)).get(0)
-        if address is None:
-            return
-        its = await ask_epochs(channels, address, BACK_MS)
-        if succession.is_above(its):
-            succession.demote(address, its)
-            succession.begin()
-    except (OrbitError, OSError) as error:
-        # Most often it is this broker's own registration from before its stop.
-        logger.debug("primary %s: says nothing of epochs: %s", address, error)
-    finally:
-        await channels.close()
-
-
-async def _members(config: BrokerConfig, channels: Channels) -> Mapping[int, str]:
-    """Return who has this broker's name by broker id, as the first name server says that answers."""
-    for namesrv in config.namesrv:
-        try:
-            body = await _body(channels, namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, BACK_MS)
-            brokers = ClusterInfo.decode(body).broker_addr_table
-        except (OrbitError, OSError) as error:
-            logger.info("name server %s: does not tell who is there: %s", namesrv, error)
-            continue
-        known = brokers.get(config.name)
-        return known.broker_addrs if known is not None else {}
-    return {}
-
-
-async def _body(channels: Channels, address: str, code: RequestCode, timeout_ms: float) -> bytes:
-    answer = await channels.request(address, Command(code, {}), timeout_ms)
-    if answer.code != ResponseCode.SUCCESS:
-        raise ResponseError(answer.code, answer.remark or "", address)
-    return bytes(answer.body)

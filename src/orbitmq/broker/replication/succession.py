@@ -19,7 +19,7 @@ from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
-from orbitmq.errors import OrbitError, ResponseError
+from orbitmq.errors import OrbitError, ResponseError, StoreError
 from orbitmq.files.disk import Disk
 from orbitmq.net.channels import Channels
 from orbitmq.store import epochs as store_epochs
@@ -124,7 +124,10 @@ class Succession:
     # Changes
 
     def promote(self, store: MessageStore, former: str) -> store_epochs.Epoch:
-        """Become the primary: the log gets a new epoch from its end on. Nobody writes to it any more."""
+        """Become the primary: the log gets a new epoch from its end on. Nobody writes to it any more.
+
+        Any thread may call it; `restart` makes it true. StoreError: the disk does not take it.
+        """
         config, configured = self._config, self._configured[0]
         waits = config.in_sync_replicas > 1 or config.min_in_sync_replicas > 1 or config.sync_as_v4
         role = Role.SYNC_PRIMARY if waits else Role.ASYNC_PRIMARY
@@ -135,10 +138,11 @@ class Succession:
             former=former,
             left_id=config.broker_id,
         )
-        store.wait_flushed()
+        if not store.wait_flushed():
+            what = "the log could not be flushed, so nobody is sure where the new epoch begins"
+            raise StoreError(config.store.root, what, "Look at the disk, and promote it again.")
         began = self.epochs.began(store.max_log_offset, promoted=True)
         self._keep(began._replace(role=decided))
-        self._restart(f"promoted: the primary of epoch {began.number}")
         return began.epochs[-1]
 
     def demote(self, address: str, its: EpochsAnswer) -> None:
