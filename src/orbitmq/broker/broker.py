@@ -275,6 +275,8 @@ class Broker:
         if self._timer_store is not None:
             context.timers = Timers(context, self._timer_store)
             state.add(METRICS_FILE, self._timer_store.metrics)
+            if self._timer_store.is_empty:
+                self._timer_store.metrics.clear()
         elif self._primary_timers is not None:
             state.add(METRICS_FILE, self._primary_timers.metrics)
         context.pop, context.routes = Pop(context), Routes(context)

@@ -28,6 +28,11 @@ class TimerMetrics:
     def count(self, topic: str) -> int:
         return self._counts[topic][0] if topic in self._counts else 0
 
+    def clear(self) -> None:
+        """Count from nothing: the wheel is empty."""
+        self._counts = {}
+        self.changes += 1
+
     def snapshot(self) -> dict[str, Any]:
         """Return what the file holds, and GET_TIMER_METRICS (61) answers."""
         version = {
