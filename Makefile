@@ -94,7 +94,7 @@ test-spark: $(READY) ## the Spark tests alone, without those that kill or need J
 	$(BIN)/pytest -q -m '$(SPARK) and not crash' tests/spark
 
 test-crash: $(READY) ## 1 000 kills and 200 power cuts, 200 kills amid transactions, timers and pops each (long)
-	ORBITMQ_TIMER_KILLS=200 ORBITMQ_POP_KILLS=200 ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
+	ORBITMQ_TIMER_KILLS=200 ORBITMQ_POP_KILLS=200 ORBITMQ_FAILOVER_KILLS=200 ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
 	ORBITMQ_HOSTILE_FRAMES=100000 $(BIN)/pytest -q --timeout 0 tests/broker/test_hostile.py
 
 mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (an hour)

@@ -11,7 +11,7 @@ from async_run import until
 from ha_world import SYNC, equal, log_bytes, primary, replica, send_many
 from live_broker import LOOPBACK, LiveClient, run_live
 from orbitmq.broker.broker import Broker
-from orbitmq.errors import WireError
+from orbitmq.errors import StateFileError, WireError
 from orbitmq.files.disk import Disk
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
@@ -309,5 +309,18 @@ def test_a_primary_that_starts_finds_who_came_after_it_before_it_serves(tmp_path
             await one.start()
             assert one.config.is_replica
             await equal(other, one)
+
+    run_live(main)
+
+
+def test_a_broker_that_cannot_start_again_says_so_to_who_runs_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with replica(tmp_path) as other:
+            ended: list[str] = []
+            other.on_failure = lambda: ended.append("told")
+            other.config.store.layout().epochs.write_text("{")
+            other._succession.restart("as if it had been promoted")
+            await until(lambda: ended)
+            assert isinstance(other.failure, StateFileError)
 
     run_live(main)

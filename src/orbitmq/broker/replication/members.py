@@ -42,7 +42,7 @@ async def _told_by(namesrv: str, name: str, channels: Channels) -> Members:
         told = await body_of(channels, namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, ASK_MS)
         known = ClusterInfo.decode(told).broker_addr_table.get(name)
     except (OrbitError, OSError) as error:
-        logger.info("name server %s: does not tell who is there: %s", namesrv, error)
+        logger.debug("name server %s: does not tell who is there: %s", namesrv, error)
         return {}
     return known.broker_addrs if known is not None else {}
 

@@ -97,15 +97,23 @@ class StateSync:
     async def _run(self) -> None:
         while True:
             self._wake.clear()
-            if self._primary and self._is_followed():
-                await self._round()
-            else:
-                await self._look_for_primary()
+            try:
+                await self._turn()
+            except Exception:
+                logger.exception(
+                    "state of the primary %s: a round failed; the next one comes", self._primary
+                )
             try:
                 async with asyncio.timeout(self._context.config.state_sync_ms / 1000):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    async def _turn(self) -> None:
+        if self._primary and self._is_followed():
+            await self._round()
+        else:
+            await self._look_for_primary()
 
     def _is_followed(self) -> bool:
         """Tell whether the log comes from there too: else it may be a former primary's state."""

@@ -145,7 +145,7 @@ class TimerStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever put into this wheel: a replica that has become a primary has such a one."""
+        """Whether nothing was ever put into this wheel, as of a replica that has become a primary."""
         return self._timer_log.end == 0
 
     @property
