@@ -182,7 +182,12 @@ def test_tables_come_when_they_change_and_else_by_their_interval(tmp_path: Path)
         await server.start()
         named = f"namesrvAddr={server.address}"
         every = "stateSyncInterval=20", "stateSyncAllInterval=60000"
-        async with primary(tmp_path, named) as one, replica(tmp_path, "", named, *every) as other:
+        async with (
+            contextlib.AsyncExitStack() as stack,
+            primary(tmp_path, named) as one,
+            replica(tmp_path, "", named, *every) as other,
+        ):
+            stack.push_async_callback(server.stop)
             state = other.context.state_sync
             await until(lambda: state.rounds > 2)
             one.context.topics.put(TopicConfig(topic_name="Late"))
@@ -196,6 +201,5 @@ def test_tables_come_when_they_change_and_else_by_their_interval(tmp_path: Path)
             assert other.context.request_modes.get("Late", "G") is None
             other.config.state_sync_all_ms = 20
             await until(lambda: other.context.request_modes.get("Late", "G") is not None, 10)
-        await server.stop()
 
     run_live(main)
