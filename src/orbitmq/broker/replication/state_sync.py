@@ -52,7 +52,8 @@ class StateSync:
     def __init__(self, context: BrokerContext, timers: PrimaryTimers | None) -> None:
         self._context, self._timers = context, timers
         self._channels = Channels()
-        self._primary = ""
+        decided = context.succession.decided
+        self._primary = decided.primary if decided is not None else ""
         self._connection: Connection | None = None  # over which `_told` came
         self._told = OffsetTable()
         self._all_at_ms = 0.0

@@ -110,7 +110,7 @@ class Succession:
     def told(self, context: BrokerContext, ha_address: str) -> EpochsAnswer:
         """Return what this broker answers to GET_EPOCHS."""
         role = self.epochs.role
-        tables = context.topics, context.groups, context.request_modes
+        changes = context.topics.changes, context.groups.changes, context.request_modes.changes
         return EpochsAnswer(
             broker_name=self._config.name,
             primary=not self._config.is_replica,
@@ -118,7 +118,7 @@ class Succession:
             log_end=context.store.max_log_offset,
             ha_address=ha_address,
             left_id=role.left_id if role is not None else 0,
-            tables=f"{context.boot_ms}-" + "-".join(str(table.changes) for table in tables),
+            tables=f"{context.boot_ms}-" + "-".join(map(str, changes)),
         )
 
     # Changes
