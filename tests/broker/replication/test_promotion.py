@@ -18,7 +18,7 @@ from orbitmq.namesrv.server import NameServer
 from orbitmq.store.config import Role
 from orbitmq.store.cut import wish_cut
 from orbitmq.store.store import MessageStore
-from orbitmq.wire.bodies.replication import EpochsAnswer, PromotedAnswer
+from orbitmq.wire.bodies.replication import EpochsAnswer, FollowBody, PromotedAnswer
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from quarantine_journal import kept_log
@@ -322,5 +322,20 @@ def test_a_broker_that_cannot_start_again_says_so_to_who_runs_it(tmp_path: Path)
             other._succession.restart("as if it had been promoted")
             await until(lambda: ended)
             assert isinstance(other.failure, StateFileError)
+
+    run_live(main)
+
+
+def test_a_primary_follows_nobody_who_only_says_that_it_is_to(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with primary(tmp_path) as one, primary(tmp_path / "second") as other:
+            await send_many(one, 5)
+            client = LiveClient(one.address)
+            for address in (other.address, one.address, f"{LOOPBACK}:1", "nonsense"):
+                body = FollowBody(address=address).encode()
+                answer = await client.ask(RequestCode.FOLLOW_PRIMARY, body=body)
+                assert answer.code in (ResponseCode.ILLEGAL_OPERATION, ResponseCode.SYSTEM_ERROR)
+                assert address in answer.remark
+            assert set(await send_many(one, 5)) == {0}
 
     run_live(main)

@@ -85,6 +85,9 @@ class ReplicationProcessor(Processor):
         channels, succession = Channels(), self._context.succession
         try:
             its = await ask_epochs(channels, address)
+        except (OrbitError, OSError) as error:
+            remark = f"{address[:64]} cannot be asked for its epochs: {error}"
+            raise Refusal(ResponseCode.SYSTEM_ERROR, remark) from error
         finally:
             await channels.close()
         if not succession.is_above(its):
