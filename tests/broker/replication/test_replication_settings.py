@@ -192,6 +192,8 @@ def test_tables_come_when_they_change_and_else_by_their_interval(tmp_path: Path)
             await until(lambda: state.rounds > 2)
             one.context.topics.put(TopicConfig(topic_name="Late"))
             await until(lambda: "Late" in other.context.topics, 10)
+            rounds = state.rounds
+            await until(lambda: state.rounds > rounds + 1)  # that round is over
             # What is not counted as a change comes with the next round of all tables.
             one.context.offsets.assign("G", "Late", 0, 7)
             one.context.request_modes._table["Late"] = {
