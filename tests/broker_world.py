@@ -20,6 +20,7 @@ from orbitmq.broker.delivery.schedule import Schedule
 from orbitmq.broker.pop.pop import Pop
 from orbitmq.broker.processors.processor import Processor
 from orbitmq.broker.registration import Registration
+from orbitmq.broker.replication.succession import Succession
 from orbitmq.broker.router import BrokerHandler, Router
 from orbitmq.broker.routes import Routes
 from orbitmq.broker.statistics import BrokerStatistics
@@ -150,6 +151,7 @@ class BrokerWorld:
             locks=QueueLocks(self.clock, self.config.lock_expiry_ms),
             registration=Registration(self.config, topics, ADDRESS),
             request_modes=RequestModeTable(),
+            succession=Succession(self.config, None),
         )
         context.on_close += [context.producers.on_close, context.consumers.on_close]
         context.statistics = BrokerStatistics(self.clock, self.config.cluster, topics.is_system)

@@ -180,6 +180,8 @@ OWN_KEYS: Final = LOG_KEYS | {
     "memoryTopicBytesMax",
     "memoryTopicEnable",
     "pullTransfer",
+    "stateSyncAllInterval",
+    "stateSyncInterval",
     "syncMasterAsInV4",
     "waitForReaders",
 }

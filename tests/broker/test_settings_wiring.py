@@ -84,6 +84,8 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "haMasterAddress",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "stateSyncAllInterval",
+    "stateSyncInterval",
     "syncMasterAsInV4",
     "pullTransfer",
     "transactionCheckInterval",
@@ -119,6 +121,7 @@ def test_defaults_that_the_recording_does_not_tell() -> None:
     assert ours["transactionCheckInterval"] == "30000"
     assert (ours["haListenPort"], ours["haMasterAddress"]) == ("10912", "")
     assert ours["syncMasterAsInV4"] == "false"
+    assert (ours["stateSyncInterval"], ours["stateSyncAllInterval"]) == ("3000", "60000")
     assert (ours["memoryTopicEnable"], ours["memoryTopicBytesMax"]) == ("false", "0")
 
 

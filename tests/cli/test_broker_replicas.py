@@ -1,6 +1,7 @@
 """`orbitmq broker replicas` and `orbitmq broker services`, on a primary with a replica."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +69,40 @@ def test_services_are_listed_for_people_and_programs(cluster: Cluster) -> None:
     assert found["services"].keys() >= needed
     assert all(found["services"][name].startswith("running") for name in needed)
     assert ["flush", "running"] in table
+
+
+def test_a_replica_is_promoted_when_its_primary_is_gone(tmp_path: Path) -> None:
+    with Broker(name="broker-z") as other, Admin(other.namesrv) as admin:
+        given, cluster = {"namesrvAddr": other.namesrv}, Cluster(other)
+        command = ("broker", "promote", "--namesrv", other.namesrv)
+        primary = Broker(tmp_path / "primary", settings=given)
+        primary.start()
+        try:
+            cluster.create("Orders", queues=1)
+            cluster.send("Orders", "a", "b")
+            end = int(admin.broker_runtime(primary.address)["commitLogMaxOffset"])
+            with Broker(settings=REPLICA | given) as replica:
+                address = replica.address
+                wait_until(lambda: admin.replicas(address)[0].log_end == end)
+                alive = call(*command, address)
+                already = call(*command, primary.address, "--force")
+                primary.stop()
+                figures = "service_replication"
+                wait_until(lambda: "not followed" in admin.broker_runtime(address)[figures])
+                done = call(*command, address, "--output", "json")
+                again = call(*command, address)
+                roles = [(row["role"], row["address"]) for row in rows(cluster, "broker-a")]
+        finally:
+            primary.stop()
+
+    assert (alive.returncode, already.returncode, again.returncode) == (1, 1, 1)
+    assert "is alive: stop that one first" in alive.stderr
+    assert "is a primary already" in already.stderr + again.stderr
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "address": address,
+        "epoch": 2,
+        "start": end,
+        "lacked_bytes": 0,
+    }
+    assert roles == [("primary", address)]

@@ -1,7 +1,7 @@
 """A log and its copies as real processes: ours with ours, Java's replica of ours, ours of Java's.
 
 Either side is killed on the way. In the end the bytes of the logs are equal at every offset, blanks
-included, and queues and index of each store fit its log.
+included, and queues and index of each store fit its log. Consumers go on at a replica, and come back.
 """
 
 import json
@@ -17,24 +17,33 @@ from typing import Final
 import pytest
 
 from command import ORBITMQ
+from compat.client_kinds import Clients
 from compat.java_cluster import java_broker
 from compat.java_store import needs_java
 from compat.our_cluster import our_broker, our_namesrv
 from compat.server_process import ServerProcess, ask, await_route, create_topic
-from orbitmq.client import Admin, Message, Producer, SendStatus
+from orbitmq.client import Admin, Consumer, Message, Producer, SendStatus
+from orbitmq.wire.bodies.group_config import GroupTable
+from orbitmq.wire.bodies.offsets import OffsetTable
+from orbitmq.wire.bodies.topic_config import TopicTable
 
 pytestmark = [pytest.mark.compat, pytest.mark.crash]
 
 Starts = Callable[..., AbstractContextManager[ServerProcess]]
 
 SEGMENT: Final = 1 << 20
+GET_ALL_TOPIC_CONFIG: Final = 21
 GET_BROKER_RUNTIME_INFO: Final = 28
+GET_ALL_CONSUMER_OFFSET: Final = 43
+GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Final = 201
+GROUP: Final = "state"
 WAIT_SECONDS: Final = 60.0
 TOPIC: Final = "Copied"
 COMMON: Final = {
     "mappedFileSizeCommitLog": str(SEGMENT),
     "haSendHeartbeatInterval": "500",
     "timerWheelEnable": "false",
+    "stateSyncInterval": "200",
 }
 PRIMARY: Final = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "1500"}
 REPLICA: Final = {"brokerRole": "SLAVE", "brokerId": "1"}
@@ -99,12 +108,30 @@ class Pair:
         assert other.last_heard_ms > 0
         assert other.follows
 
+    def await_state(self) -> None:
+        """Wait until the replica has topics, groups and offsets of its primary, whoever wrote them."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while (told := state(self.replica)) != (wanted := state(self.primary)):
+            assert time.monotonic() < deadline, f"{told}\n{wanted}\n{self.replica.tail()}"
+            time.sleep(0.2)
+        assert all(wanted)
+
     def await_in_sync(self) -> None:
         """Send until a message is acknowledged by both."""
         deadline = time.monotonic() + WAIT_SECONDS
         message = Message(TOPIC, b"are you there?")
         while self.producer.send(message).status is not SendStatus.OK:
             assert time.monotonic() < deadline, self.replica.tail()
+
+
+def state(broker: ServerProcess) -> tuple[object, ...]:
+    """Return what a broker knows of the topic of these tests and of a group."""
+    topics = TopicTable.decode(ask(broker.address, GET_ALL_TOPIC_CONFIG)[2])
+    groups = GroupTable.decode(ask(broker.address, GET_ALL_SUBSCRIPTIONGROUP_CONFIG)[2])
+    offsets = OffsetTable.decode(ask(broker.address, GET_ALL_CONSUMER_OFFSET)[2])
+    topic = topics.topic_config_table.get(TOPIC)
+    group = groups.subscription_group_table.get(GROUP)
+    return topic, group, offsets.offset_table.get(f"{TOPIC}@{GROUP}")
 
 
 def log_end(broker: ServerProcess) -> int:
@@ -163,6 +190,10 @@ def test_logs_are_equal_whoever_is_killed_on_the_way(
         assert set(both.send(15)) == {SendStatus.OK}
         end = both.await_equal()
         both.await_seen()
+        with Consumer(both.namesrv, GROUP, TOPIC, start_from="first") as consumer:
+            for _ in zip(consumer, range(100), strict=False):
+                pass
+        both.await_state()
 
         both.replica.kill()
         assert SendStatus.FLUSH_REPLICA_TIMEOUT in both.send(1)
@@ -182,3 +213,92 @@ def test_logs_are_equal_whoever_is_killed_on_the_way(
             if start is our_broker:  # a Java broker takes many seconds to stop
                 broker.stop()
                 check_store(broker)
+
+
+# Consumers
+
+READ: Final = "Read"
+
+
+@contextmanager
+def reading(kind: str, clients: Clients, namesrv: str) -> Iterator[Callable[[], list[str]]]:
+    """Run a consumer; give what it has got so far, without what tests only send to try."""
+    if kind == "ours":
+        got: list[str] = []
+        consumer = Consumer(
+            namesrv,
+            "go-on",
+            READ,
+            handler=lambda message: got.append(message.body.decode()),
+            start_from="first",
+            pull_failed_wait_ms=200,
+            route_interval_ms=1000,
+            rebalance_interval_ms=1000,
+        )
+        with consumer:
+            yield lambda: list(got)
+        return
+    talk = clients.get(kind, namesrv).subscribe(topic=READ, group="go-on", poll=1000)
+    yield lambda: talk.bodies("got")
+    talk.leave()
+
+
+def await_exactly(got: Callable[[], list[str]], bodies: set[str]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while set(got()) != bodies:
+        assert time.monotonic() < deadline, sorted(set(got()) ^ bodies)[:10]
+        time.sleep(0.05)
+    assert sorted(got()) == sorted(bodies)  # each one once
+
+
+def committed(broker: ServerProcess) -> int:
+    """Return how many messages the group has read, as this broker knows it."""
+    _, _, body = ask(broker.address, GET_ALL_CONSUMER_OFFSET)
+    return sum(OffsetTable.decode(body).offset_table.get(f"{READ}@go-on", {}).values())
+
+
+def await_committed(broker: ServerProcess, count: int) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while committed(broker) != count:
+        assert time.monotonic() < deadline, (committed(broker), count)
+        time.sleep(0.05)
+
+
+@pytest.mark.feature("F85")
+@pytest.mark.parametrize(
+    "kind", ["ours", pytest.param("java-new-json", marks=needs_java)], ids=["ours", "java"]
+)
+def test_consumers_go_on_at_the_replica_of_a_dead_primary_and_return_without_doubles(
+    tmp_path: Path, kind: str, clients: Clients
+) -> None:
+    with pair(tmp_path, our_broker, our_broker) as both:
+        create_topic(both.primary.address, READ, 2)
+        await_route(both.namesrv, READ)
+        both.await_in_sync()
+
+        def send(letter: str) -> set[str]:
+            bodies = [f"{letter}{number}" for number in range(40)]
+            messages = [Message(READ, body.encode()) for body in bodies]
+            assert {both.producer.send(one).status for one in messages} == {SendStatus.OK}
+            return set(bodies)
+
+        first = send("a")
+        with reading(kind, clients, both.namesrv) as got:
+            await_exactly(got, first)
+        await_committed(both.primary, 40)
+        second = send("b")
+        both.await_equal()
+        await_committed(both.replica, 40)
+
+        both.primary.kill()
+        with reading(kind, clients, both.namesrv) as got:
+            await_exactly(got, second)
+        await_committed(both.replica, 80)
+
+        both.primary.start()
+        await_committed(both.primary, 80)
+        both.await_in_sync()
+        third = send("c")
+        with reading(kind, clients, both.namesrv) as got:
+            await_exactly(got, third)
+        await_committed(both.primary, 120)

@@ -7,6 +7,7 @@ are sent elsewhere first, what is on its way is answered, then state and store a
 import asyncio
 import dataclasses
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self, cast
 
 from orbitmq.broker._ports import Ports
@@ -39,8 +40,11 @@ from orbitmq.broker.processors.topics_admin import TopicsAdminProcessor
 from orbitmq.broker.processors.transaction import TransactionProcessor
 from orbitmq.broker.registration import Registration
 from orbitmq.broker.replication.in_sync import InSync
+from orbitmq.broker.replication.members import Members, follow_successor, take_back
 from orbitmq.broker.replication.primary import HaServer
 from orbitmq.broker.replication.replica import Replica
+from orbitmq.broker.replication.state_sync import StateSync
+from orbitmq.broker.replication.succession import FormerPrimary, Succession
 from orbitmq.broker.router import BrokerHandler, Router
 from orbitmq.broker.routes import Routes
 from orbitmq.broker.statistics import BrokerStatistics
@@ -55,12 +59,14 @@ from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.broker.transactions.counts import COUNTS_FILE
 from orbitmq.broker.transactions.transactions import Transactions
 from orbitmq.clock import Clock, SystemClock
+from orbitmq.errors import OrbitError
 from orbitmq.files.disk import Disk
 from orbitmq.net.server import Server
 from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.store.config import Role
 from orbitmq.store.store import MessageStore
 from orbitmq.store.timer.metrics import METRICS_FILE
+from orbitmq.store.timer.of_primary import PrimaryTimers
 from orbitmq.store.timer.timer_store import TimerStore
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.topic_config import TopicConfig
@@ -103,7 +109,15 @@ class Broker:
         self._state: StateFiles | None = None
         self._opening: asyncio.Future[MessageStore] | None = None
         self._timer_store: TimerStore | None = None
+        self._primary_timers: PrimaryTimers | None = None
         self._ha_server: HaServer | None = None
+        self._succession = Succession(config, disk)
+        self._succession.on_restart(self._restart_soon)
+        self._starting = self._restart_wanted = False
+        self._restarting: asyncio.Task[None] | None = None
+        self.failure: OrbitError | None = None
+        """Why a broker that took another role could not be started again."""
+        self.on_failure: Callable[[], None] = lambda: None
 
     @property
     def context(self) -> BrokerContext:
@@ -138,15 +152,55 @@ class Broker:
 
     async def start(self) -> None:
         """Open the store, serve clients and register. OrbitError: it cannot be; nothing stays open."""
+        self._starting = True
         try:
+            await self._start()
+        finally:
+            self._starting = False
+        self._restart_if_wanted()
+
+    async def _start(self) -> None:
+        try:
+            self._succession.begin()
+            others: Members = {}
+            if not self.config.is_replica:
+                others = await follow_successor(self._succession, self.config)
             with Ports(self.config.bind_host, self.config.port) as ports:
                 await self._open(ports.port)
                 await self._serve(ports)
+            if not self.config.is_replica:
+                await take_back(self.context, others)
             self._start_jobs()
             await self.context.registration.start()
         except BaseException:
-            await self.stop()
+            await self._stop()
             raise
+
+    def _restart_soon(self, reason: str) -> None:
+        """Start again in another role, on the same ports; what is on its way is answered first."""
+        logger.warning("starting again: %s", reason)
+        self._restart_wanted = True
+        self._restart_if_wanted()
+
+    def _restart_if_wanted(self) -> None:
+        if self._restart_wanted and self._restarting is None and not self._starting:
+            self._restarting = asyncio.ensure_future(self._restart())
+
+    async def _restart(self) -> None:
+        self.config.port = int(self.address.rpartition(":")[2])
+        try:
+            while (
+                self._restart_wanted
+            ):  # a replica that begins to follow may find that it has to be cut
+                self._restart_wanted = False
+                await self._stop()
+                await self._start()
+        except OrbitError as error:
+            logger.exception("not started again")
+            self.failure = error
+            self.on_failure()
+        finally:
+            self._restarting = None
 
     async def _open(self, port: int) -> None:
         config, loop = self.config, asyncio.get_running_loop()
@@ -162,7 +216,12 @@ class Broker:
             state.add(GROUPS_FILE, groups, at_once=True)
             state.add(OFFSETS_FILE, offsets)
             store = open_store_of(config, topics, self._clock, disk=self._disk)
-            if config.timer_wheel:
+            if not config.is_replica:
+                self._succession.began(store)
+            if config.timer_wheel and config.is_replica:
+                self._primary_timers = PrimaryTimers(config.store.layout(), self._clock, self._disk)
+                self._primary_timers.open()
+            elif config.timer_wheel:
                 try:
                     self._timer_store = TimerStore.open(store, self._clock, self._disk)
                 except BaseException:
@@ -191,10 +250,16 @@ class Broker:
             locks=QueueLocks(self._clock, config.lock_expiry_ms),
             request_modes=RequestModeTable(),
             registration=Registration(config, topics, address),
+            succession=self._succession,
             log=self._log,
             jobs=self._jobs,
         )
         self._complete(self._context)
+        if self._succession.settle(self._context):
+            await self._state.save()
+            if self._state.failure is not None:
+                raise self._state.failure
+            self._succession.settled()
         await loop.run_in_executor(None, self._context.transactions.recover)
 
     def _complete(self, context: BrokerContext) -> None:
@@ -210,6 +275,10 @@ class Broker:
         if self._timer_store is not None:
             context.timers = Timers(context, self._timer_store)
             state.add(METRICS_FILE, self._timer_store.metrics)
+            if self._timer_store.is_empty:
+                self._timer_store.metrics.clear()
+        elif self._primary_timers is not None:
+            state.add(METRICS_FILE, self._primary_timers.metrics)
         context.pop, context.routes = Pop(context), Routes(context)
         context.services += self._services(context)
         readers = GroupReaders(context.store, context.offsets, context.schedule, self._timer_store)
@@ -232,15 +301,24 @@ class Broker:
     def _services(self, context: BrokerContext) -> list[Service]:
         """Return what works beside requests. A replica appends nothing of its own: its primary does."""
         if self.config.is_replica:
-            context.replication = replica = Replica(context)
-            context.registration.on_primary = replica.use_primary
-            return [context.routes, replica]
+            context.replication = replica = Replica(context, self._succession)
+            context.state_sync = state = StateSync(context, self._primary_timers)
+            context.registration.on_primary += [replica.use_primary, state.use_primary]
+            return [context.routes, replica, state]
         in_sync = InSync(self.config, lambda: context.store.max_log_offset)
         context.replication = self._ha_server = HaServer(context, in_sync)
         if self.config.store.role is Role.SYNC_PRIMARY:
             context.replicas = in_sync
         timers = [context.timers] if context.timers is not None else []
-        return [context.schedule, context.transactions, *timers, context.pop, context.routes]
+        former = FormerPrimary(context, self._succession)
+        own: list[Service] = [
+            context.schedule,
+            context.transactions,
+            *timers,
+            context.pop,
+            context.routes,
+        ]
+        return [*own, former]
 
     def _wants_notice(self, group: str) -> bool:
         config = self.context.groups.get(group)
@@ -316,6 +394,12 @@ class Broker:
 
     async def stop(self) -> None:
         """Answer what is on its way, write everything and close. A second call does nothing."""
+        if self._restarting is not None:
+            self._restart_wanted = False
+            await asyncio.wait([self._restarting])
+        await self._stop()
+
+    async def _stop(self) -> None:
         if self._context is not None:
             await self._context.registration.stop()
             await self._send_away(self._context)
@@ -360,6 +444,7 @@ class Broker:
         state, self._state = self._state, None
         opening, self._opening = self._opening, None
         timers, self._timer_store = self._timer_store, None
+        self._primary_timers = None
         context, self._context = self._context, None
         if state is not None:
             # Without a context the tables were not taken over from the files: leave those alone.

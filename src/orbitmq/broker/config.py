@@ -92,6 +92,8 @@ class BrokerConfig:
     in_sync_replicas: int = key("inSyncReplicas", 1, least=1, live=True)  # the primary counts
     min_in_sync_replicas: int = key("minInSyncReplicas", 1, least=1, live=True)
     auto_in_sync: bool = key("enableAutoInSyncReplicas", False, live=True)
+    state_sync_ms: int = key("stateSyncInterval", 3 * SECOND_MS, least=1, live=True)  # ours
+    state_sync_all_ms: int = key("stateSyncAllInterval", 60 * SECOND_MS, least=1, live=True)  # ours
     sync_as_v4: bool = key("syncMasterAsInV4", False, live=True)  # ours
 
     # Topics and groups.

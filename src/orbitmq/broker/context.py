@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from orbitmq.broker.replication.in_sync import InSync
     from orbitmq.broker.replication.primary import HaServer
     from orbitmq.broker.replication.replica import Replica
+    from orbitmq.broker.replication.state_sync import StateSync
+    from orbitmq.broker.replication.succession import Succession
     from orbitmq.broker.routes import Routes
     from orbitmq.broker.statistics import BrokerStatistics
     from orbitmq.broker.tables.consumer_offsets import ConsumerOffsets
@@ -63,9 +65,11 @@ class BrokerContext:
     consumers: "ConsumerTable"
     locks: "QueueLocks"
     registration: "Registration"
+    succession: "Succession"
     request_modes: "RequestModeTable"
     replicas: "InSync | None" = None  # None: no answer waits for them (not a SYNC_MASTER)
     replication: "HaServer | Replica | None" = None  # by the broker's role; None: not made yet
+    state_sync: "StateSync | None" = None  # of a replica
     jobs: PeriodicJobs = field(default_factory=PeriodicJobs)
     log: "ServerLog | None" = None  # None: the broker is part of a program, which has its own
     # These are made with the context, so they are put in after it.

@@ -90,9 +90,15 @@ class Registration:
         """Calls back when all topics are on disk; the broker sets it."""
         self.ha_port = 0
         """Where replicas are served; 0: nowhere."""
-        self.on_primary: Callable[[str | None], None] = lambda ha_address: None
-        """Told where the primary of this broker serves replicas."""
+        self.on_primary: list[Callable[[RegisterBrokerAnswer], None]] = []
+        """Told where the primary of this broker is, and where it serves replicas."""
         topics.on_change.append(self._on_topic)
+
+    @property
+    def ha_address(self) -> str:
+        """Where replicas are served, as name servers are told."""
+        host, _, port = self._address.rpartition(":")
+        return f"{host}:{self.ha_port or int(port) + 1}"
 
     @property
     def registered(self) -> list[str]:
@@ -263,7 +269,9 @@ class Registration:
     async def _register(self, server: _Server, topics: Iterable[TopicConfig]) -> None:
         answer = await self._ask(server, self._command(topics))
         if self._config.broker_id:
-            self.on_primary(RegisterBrokerAnswer.read(answer.fields).ha_server_addr)
+            where = RegisterBrokerAnswer.read(answer.fields)
+            for listener in self.on_primary:
+                listener(where)
         if answer.body:
             try:
                 self._topics.set_order_topics(KvTable.decode(answer.body).table)
@@ -286,10 +294,9 @@ class Registration:
         table_body = RegistrationBody(topic_config_serialize_wrapper=table)
         compressed = self._config.compressed_register
         body = encode_compressed(table_body) if compressed else table_body.encode()
-        host, _, port = self._address.rpartition(":")
         header = RegisterBroker(
             **self._identity(),
-            ha_server_addr=f"{host}:{self.ha_port or int(port) + 1}",
+            ha_server_addr=self.ha_address,
             enable_acting_master=False,
             compressed=compressed,  # RocketMQ 5.3.3 says false, and no name server understands it
             body_crc32=body_crc32(body),

@@ -9,6 +9,8 @@ def service_states(context: BrokerContext) -> dict[str, str]:
     states = context.store.services()
     if context.replication is not None:
         states["replication"] = context.replication.state
+    if context.state_sync is not None:
+        states["state of the primary"] = context.state_sync.state
     return states | context.jobs.states()
 
 

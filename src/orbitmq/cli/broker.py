@@ -5,7 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orbitmq.cli.broker_text import print_copies, print_services, services_of
+from orbitmq.cli.broker_text import (
+    print_copies,
+    print_promotion,
+    print_services,
+    services_of,
+)
 from orbitmq.cli.cluster_options import NAMESRV, open_admin, parse_pairs, stop_with
 from orbitmq.cli.cluster_options import Namesrv as OfCluster
 from orbitmq.cli.cluster_options import OutputForm as ListForm
@@ -138,6 +143,25 @@ def replicas(
 
 
 @app.command()
+def promote(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Of the replica.")],
+    force: Annotated[
+        bool, typer.Option("--force", help="Whatever it lacks: that is lost.")
+    ] = False,
+    namesrv: OfCluster = NAMESRV,
+    output: ListForm = Output.TABLE,
+) -> None:
+    """Make a replica the primary, because its primary is gone. It takes messages when this returns.
+
+    Refused while its primary is alive, if it has not heard of it since its start, lacks more than
+    haMaxGapNotInSync, or another replica has more. The former primary becomes a replica when it comes back;
+    what only it has goes to the quarantine of its store.
+    """
+    with open_admin(namesrv) as admin:
+        print_promotion(admin.promote(address, force=force), output)
+
+
+@app.command()
 def services(
     broker: BrokerArgument, namesrv: OfCluster = NAMESRV, output: ListForm = Output.TABLE
 ) -> None:
@@ -155,6 +179,7 @@ async def _serve(serving: Serving, config: "BrokerConfig", output: Output) -> No
     from orbitmq.broker.broker import Broker
 
     served = Broker(config, log=serving.log)
+    served.on_failure = serving.stop.set
     root = str(config.store.root)
     serving.starting(f"opening the store {root}")
     stopping = asyncio.ensure_future(serving.stop.wait())
@@ -173,3 +198,5 @@ async def _serve(serving: Serving, config: "BrokerConfig", output: Output) -> No
     finally:
         stopping.cancel()
         await served.stop()
+    if served.failure is not None:
+        raise served.failure

@@ -1,12 +1,21 @@
 """Replicas and services of brokers, printed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from orbitmq.cli.output import Output, bytes_text, print_json, print_table, time_text
+from orbitmq.cli.output import (
+    Output,
+    bytes_text,
+    note,
+    print_json,
+    print_lines,
+    print_table,
+    time_text,
+)
 
 if TYPE_CHECKING:
-    from orbitmq.client.admin.results import LogCopy
+    from orbitmq.client.admin.results import LogCopy, Promotion
 
 
 def services_of(runtime: Mapping[str, str]) -> dict[str, str]:
@@ -25,6 +34,15 @@ def print_services(broker: str, states: Mapping[str, str], output: Output) -> No
         print_json({"broker": broker, "services": states})
     else:
         print_table(["service", "state"], list(states.items()), title=broker)
+
+
+def print_promotion(done: "Promotion", output: Output) -> None:
+    if output is Output.JSON:
+        print_json(asdict(done))
+        return
+    print_lines([f"{done.address}: primary of epoch {done.epoch}, from log offset {done.start} on"])
+    if done.lacked_bytes:
+        note(f"the former primary had {bytes_text(done.lacked_bytes)} more: they are lost here")
 
 
 def print_copies(copies: "Sequence[LogCopy]", output: Output) -> None:

@@ -52,7 +52,8 @@ def examine(
                 Severity.CRITICAL,
                 "the primary of a replica cannot be reached",
                 {"replica_end": copy.log_end},
-                "no primary of this broker name answers: if it is down nobody takes messages for it",
+                "no primary of this broker name answers: if it is down nobody takes messages for it,"
+                " until it is back or `orbitmq broker promote` makes a replica the primary",
                 advise,
             )
         elif copy.connected is False or _is_silent(copy, now_ms):

@@ -10,6 +10,7 @@ timerwheel, timerlog/<20 digits>             | timer_wheel, timer_log       | fi
 checkpoint, abort, lock                      | checkpoint, abort, lock      | 4096 bytes, a pid, 4 bytes
 config/<name>.json                           | config(name)                 |
 orbitmq.snapshot, orbitmq.quarantine/        | snapshot, quarantine         | ours; a broker ignores them
+orbitmq.epochs, orbitmq.cut                  | epochs, cut                  | ours; a broker ignores them
 orbitmq.dispatch/                            | store/handover.py            | ours, with `dispatch = spark`
 
 The sizes are not written in the files: a store can only be read with the right ones (`guess_layout`).
@@ -120,6 +121,14 @@ class StoreLayout:
     @property
     def quarantine(self) -> Path:
         return self.root / "orbitmq.quarantine"
+
+    @property
+    def epochs(self) -> Path:
+        return self.root / "orbitmq.epochs"
+
+    @property
+    def cut(self) -> Path:
+        return self.root / "orbitmq.cut"
 
     @property
     def timer_wheel(self) -> Path:

@@ -8,6 +8,7 @@ from orbitmq.files.positioned import FileCache
 from orbitmq.files.replace import make_durable_directory, write_durably
 from orbitmq.store.assembly import Dependencies, Opening, StoreParts, closed_on_error
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.cut import finish_cut
 from orbitmq.store.spark_dispatch.handover import Handover
 
 _log = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ def open_parts(deps: Dependencies) -> StoreParts:
     lock = StoreLock(disk, layout.lock, abort=layout.abort).acquire()
     handover = Handover(layout.root, disk, deps.clock)
     try:
+        finish_cut(layout, disk, deps.clock)
         if deps.config.follows_spark:
             # Here, not above: few stores are followed, and it brings along a good deal.
             from orbitmq.store.spark_dispatch.opening import FollowedOpening

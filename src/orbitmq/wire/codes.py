@@ -146,6 +146,11 @@ class RequestCode(IntEnum):
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
 
+    # Ours. RocketMQ's brokers answer REQUEST_CODE_NOT_SUPPORTED.
+    GET_EPOCHS = 30001
+    PROMOTE_REPLICA = 30002
+    FOLLOW_PRIMARY = 30003
+
 
 class ResponseCode(IntEnum):
     """How a request ended. The first row of codes 10 to 12 of a send still means: stored."""

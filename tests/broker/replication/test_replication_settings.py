@@ -14,6 +14,10 @@ from live_broker import LOOPBACK, run_live
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.errors import ConfigError, UnreachableError
+from orbitmq.namesrv.config import NamesrvConfig
+from orbitmq.namesrv.server import NameServer
+from orbitmq.wire.bodies.assignment import RequestMode
+from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import ResponseCode
 
 HERE = f"brokerIP1={LOOPBACK}\nbindAddress={LOOPBACK}\nlistenPort=0\nbrokerName=broker-a\n"
@@ -170,3 +174,34 @@ def _links(broker: Broker) -> Callable[[], set[object]]:
     server = broker._ha_server
     assert server is not None
     return lambda: set(server._links)
+
+
+def test_tables_come_when_they_change_and_else_by_their_interval(tmp_path: Path) -> None:
+    async def main() -> None:
+        server = NameServer(NamesrvConfig(host=LOOPBACK, port=0))
+        await server.start()
+        named = f"namesrvAddr={server.address}"
+        every = "stateSyncInterval=20", "stateSyncAllInterval=60000"
+        async with (
+            contextlib.AsyncExitStack() as stack,
+            primary(tmp_path, named) as one,
+            replica(tmp_path, "", named, *every) as other,
+        ):
+            stack.push_async_callback(server.stop)
+            state = other.context.state_sync
+            await until(lambda: state.rounds > 2)
+            one.context.topics.put(TopicConfig(topic_name="Late"))
+            await until(lambda: "Late" in other.context.topics, 10)
+            rounds = state.rounds
+            await until(lambda: state.rounds > rounds + 1)  # that round is over
+            # What is not counted as a change comes with the next round of all tables.
+            one.context.offsets.assign("G", "Late", 0, 7)
+            one.context.request_modes._table["Late"] = {
+                "G": RequestMode(topic="Late", consumer_group="G", mode="POP")
+            }
+            await until(lambda: other.context.offsets.get("G", "Late", 0) == 7, 10)
+            assert other.context.request_modes.get("Late", "G") is None
+            other.config.state_sync_all_ms = 20
+            await until(lambda: other.context.request_modes.get("Late", "G") is not None, 10)
+
+    run_live(main)

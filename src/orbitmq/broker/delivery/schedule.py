@@ -26,6 +26,7 @@ from orbitmq.message import (
     SysFlag,
 )
 from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.offsets import DelayOffsets
 from orbitmq.wire.bodies.topic_config import DataVersion
 
 logger = logging.getLogger(__name__)
@@ -173,6 +174,13 @@ class Schedule:
     def snapshot(self) -> dict[str, Any]:
         """Return what delayOffset.json holds."""
         return {"dataVersion": self.version, "offsetTable": dict(sorted(self._safe.items()))}
+
+    def take_over(self, told: DelayOffsets) -> None:
+        """Stand where a primary says that it stands; this broker delivers nothing itself."""
+        if told.offset_table != self._safe or told.data_version != self.version:
+            self._progress, self._safe = dict(told.offset_table), dict(told.offset_table)
+            self.version = told.data_version
+            self._safe_changes += 1
 
     def load(self, state: Mapping[str, Any], path: Path) -> None:
         """Take over what delayOffset.json holds. StateFileError: it cannot be understood."""

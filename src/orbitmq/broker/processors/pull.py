@@ -51,7 +51,11 @@ _AT_END: Final = (
     GetStatus.NO_MESSAGE_IN_QUEUE,
     GetStatus.NO_MATCHED_LOGIC_QUEUE,
 )
-_BEYOND_END: Final = (GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.NO_MESSAGE_IN_QUEUE)
+_OUTSIDE: Final = (
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.NO_MESSAGE_IN_QUEUE,
+    GetStatus.OFFSET_TOO_SMALL,
+)
 
 
 class PullProcessor(Processor):
@@ -96,16 +100,22 @@ class PullProcessor(Processor):
         if is_behind and result.status in _AT_END:
             is_behind = not self._store.catch_up(CATCH_UP_BYTES)
             result = self._store.get(topic, queue_id, offset, count, message_filter=wanted)
-        if result.status in _BEYOND_END and header.queue_offset > 0:
-            self._look_at_undispatched(header, result)
+        if result.status in _OUTSIDE and header.queue_offset > 0:
+            self._look_at_others(header, result)
         return result, is_behind
 
-    def _look_at_undispatched(self, header: PullHeader, result: GetResult) -> None:
-        """Take an offset for the end of the queue that it has, only not dispatched yet."""
-        end = self._store.next_queue_offset(header.topic, header.queue_id)
-        if header.queue_offset <= end:
-            result.status = GetStatus.OFFSET_OVERFLOW_ONE
-            result.next_offset = header.queue_offset
+    def _look_at_others(self, header: PullHeader, result: GetResult) -> None:
+        """Take an offset for the end of the queue that it has, only not dispatched yet.
+
+        A replica sends nobody elsewhere, as RocketMQ's: what it lacks its primary may have.
+        """
+        offset = header.queue_offset
+        if result.status is GetStatus.OFFSET_TOO_SMALL:
+            result.next_offset = offset if self._config.is_replica else result.next_offset
+        elif self._config.is_replica or offset <= self._store.next_queue_offset(
+            header.topic, header.queue_id
+        ):
+            result.status, result.next_offset = GetStatus.OFFSET_OVERFLOW_ONE, offset
 
     def _commit(self, header: PullHeader) -> None:
         if header.commit_offset >= 0:

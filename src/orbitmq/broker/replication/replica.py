@@ -12,11 +12,14 @@ import threading
 from typing import Final
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.replication.agreement import Agreement, CutError
 from orbitmq.broker.replication.rate import ByteRate
+from orbitmq.broker.replication.succession import Succession
 from orbitmq.errors import FormatError, OrbitError, RemoteProtocolError
 from orbitmq.format.ha_frame import BATCH_BYTES_MAX, FRAME_BYTES_MAX, HEADER, REPORT
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.replication import PrimaryConnection, ReplicationStatus
+from orbitmq.wire.headers.registration import RegisterBrokerAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +35,20 @@ _STOP_MS: Final = 10 * SECOND_MS
 class Replica:
     """The thread that keeps a replica's log as long as its primary's."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, succession: Succession) -> None:
+        self._loop, self._succession = context.loop, succession
+        self._agreement = Agreement(succession, context.store, context.config.name)
         self._config, self._clock = context.config, context.clock
         self._store, self._log = context.store, context.store.replication
         self._flush = context.store.config.sync_flush
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._primary = context.config.ha_primary
+        decided = succession.decided
+        self._primary = context.config.ha_primary or (decided.ha_primary if decided else "")
+        self.address = decided.primary if decided else ""
+        """Where the primary answers requests; empty: no name server has told it yet."""
+        self.primary_end = 0
+        """How long the primary's log was when it last told; 0: it never did."""
         self._told = ""  # the last failure, told once
         self._buffer = bytearray(2 * FRAME_BYTES_MAX)
         self._reported, self._reported_ms = 0, 0.0
@@ -46,12 +56,14 @@ class Replica:
         self._rate = ByteRate(self._clock)
         self._read_at_ms = self._wrote_at_ms = 0  # by the wall clock, for tools; 0: never
 
-    def use_primary(self, ha_address: str | None) -> None:
+    def use_primary(self, where: RegisterBrokerAnswer) -> None:
         """Follow the primary whose HA port a name server tells; haMasterAddress is stronger."""
-        if not self._config.ha_primary and ha_address:
-            self._primary = ha_address
+        if not self._config.ha_primary and where.ha_server_addr:
+            self._primary = where.ha_server_addr
+        self.address = where.master_addr or self.address
 
     def start(self) -> None:
+        self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="orbitmq-replica", daemon=True)
         self._thread.start()
 
@@ -84,6 +96,21 @@ class Replica:
         )
         return ReplicationStatus(ha_client_runtime_info=connection)
 
+    @property
+    def lacks(self) -> int:
+        """How many bytes the primary had more when it last told."""
+        return max(0, self.primary_end - self._store.max_log_offset)
+
+    def promotion_problem(self) -> str:
+        """Return why this replica should not become the primary; empty: it may."""
+        if self.connected:
+            return f"its primary {self._primary} is alive: stop that one first"
+        if not self._read_at_ms:
+            return "it has not heard of its primary since its start: nobody knows what it lacks"
+        if self.lacks >= self._config.in_sync_gap_bytes:
+            return f"it is not in sync: it lacks {self.lacks} bytes (haMaxGapNotInSync)"
+        return ""
+
     # --- the thread ---
 
     def _run(self) -> None:
@@ -112,6 +139,12 @@ class Replica:
         address = host.strip("[]"), int(port)
         with socket.create_connection(address, CONNECT_MS / 1000) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                self.primary_end = self._agreement.reach(self.address)
+            except CutError as cut:
+                self._loop.call_soon_threadsafe(self._succession.restart, str(cut))
+                self._stopping.wait()
+                raise
             begin = self._log.begin()
             self._report(connection, begin)
             logger.info("primary %s: followed from log offset %d on", primary, begin)
@@ -179,6 +212,7 @@ class Replica:
             raise RemoteProtocolError(what)
 
     def _take(self, log_offset: int, data: memoryview) -> None:
+        self.primary_end = max(self.primary_end, log_offset + len(data))
         try:
             self._log.take(log_offset, data)
         except FormatError as error:

@@ -61,6 +61,25 @@ class ConfigTable(ABC, Generic[C]):
         self._changed(name)
         return True
 
+    def assign(
+        self, configs: Mapping[str, C], version: DataVersion, keep: Callable[[str], bool]
+    ) -> list[str]:
+        """Become the table that another broker has, with its version; return the names that are gone.
+
+        Names to `keep` stay although the other one does not have them.
+        """
+        gone = [name for name in self._table if name not in configs and not keep(name)]
+        new = [name for name, config in configs.items() if self._table.get(name) != config]
+        for name in gone:
+            del self._table[name]
+        self._table |= {name: configs[name] for name in new}
+        self.version = version
+        self.changes += 1
+        for name in (*gone, *new):
+            for listener in self.on_change:
+                listener(name, self._table.get(name))
+        return gone
+
     def touch(self) -> None:
         """Count a new version; alone where no config changed, but what name servers are told of them."""
         self.version = self.version.next(self._clock.now_ms())

@@ -8,7 +8,7 @@ Pending resets: `reset` sets an offset that its consumer does not know of yet. U
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,6 +119,37 @@ class ConsumerOffsets:
         """Set an offset without a pending reset: the group is told by other means, or is offline."""
         self._table.setdefault((topic, group), {})[queue_id] = offset
         self._count()
+
+    def merge(self, told: OffsetTable, before: OffsetTable) -> None:
+        """Take over what another broker tells of offsets: the greater of both, queue by queue.
+
+        A smaller one counts only where that broker told a greater one `before`: somebody reset it there.
+        ValueError: a row is not named topic@group.
+        """
+        rows = {
+            _key(name): (row, before.offset_table.get(name, {}))
+            for name, row in told.offset_table.items()
+        }
+        for key, (row, row_before) in rows.items():
+            mine = self._table.setdefault(key, {})
+            for queue_id, offset in row.items():
+                is_reset = offset < row_before.get(queue_id, NO_OFFSET)
+                wanted = offset if is_reset else max(offset, mine.get(queue_id, NO_OFFSET))
+                if mine.get(queue_id) != wanted:
+                    mine[queue_id] = wanted
+                    self._count()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._remove(list(self._keys()))
+
+    def limit(self, end: Callable[[str, int], int]) -> None:
+        """Take back offsets beyond the end of their queue."""
+        for (topic, _), row in self._table.items():
+            for queue_id, offset in row.items():
+                if offset > end(topic, queue_id):
+                    row[queue_id] = end(topic, queue_id)
+                    self._count()
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give one group the offsets of another."""

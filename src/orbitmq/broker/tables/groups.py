@@ -88,6 +88,12 @@ class GroupTable(ConfigTable[GroupConfig]):
             del self._forbidden[group]
         self._changed(group)
 
+    def take_over(self, told: GroupTableBody) -> None:
+        """Become the table that a primary tells."""
+        if told.forbidden_table != self._forbidden:
+            self._forbidden = {group: dict(row) for group, row in told.forbidden_table.items()}
+        self.assign(told.subscription_group_table, told.data_version, START_GROUPS.__contains__)
+
     # Saving
 
     def body(self) -> GroupTableBody:

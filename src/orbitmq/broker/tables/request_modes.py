@@ -31,6 +31,15 @@ class RequestModeTable:
         for listener in self.on_change:
             listener()
 
+    def take_over(self, told: RequestModes) -> None:
+        """Become the table that a primary tells."""
+        if told.message_request_mode_map == self._table:
+            return
+        self._table = told.message_request_mode_map
+        self.changes += 1
+        for listener in self.on_change:
+            listener()
+
     def body(self) -> RequestModes:
         return RequestModes(message_request_mode_map=self._table)
 

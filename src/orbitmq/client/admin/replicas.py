@@ -7,13 +7,23 @@ together where only one can be meant: by the host, or because there is one of ea
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from orbitmq.client.admin.brokers import BrokerAdmin
-from orbitmq.client.admin.results import BrokerInfo, LogCopy
-from orbitmq.errors import ClientError, WireError
-from orbitmq.wire.bodies.replication import ReplicaConnection, ReplicationStatus
+from orbitmq.client.admin.results import BrokerInfo, LogCopy, Promotion
+from orbitmq.errors import ClientError, UnreachableError, WireError
+from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.replication import (
+    EpochsAnswer,
+    PromotedAnswer,
+    ReplicaConnection,
+    ReplicationStatus,
+)
 from orbitmq.wire.codes import RequestCode
+from orbitmq.wire.headers.admin import PromoteHeader
+
+PROMOTION_MS: Final = 60 * SECOND_MS
+"""How long a replica may take to open its store as a primary."""
 
 
 class Asked(NamedTuple):
@@ -46,6 +56,48 @@ class ReplicaAdmin(BrokerAdmin):
             for name in names
             for copy in _joined([a for a in asked if (a.broker.cluster, a.broker.name) == name])
         ]
+
+    async def promote(self, address: str, *, force: bool = False) -> Promotion:
+        """Make the replica at this address the primary, and wait until it is.
+
+        ResponseError: it is not in sync, or its primary is alive; ClientError: another replica has more.
+        With `force` it becomes the primary all the same, and what it lacks is lost.
+        """
+        if not force:
+            await self._require_longest(address)
+        header = PromoteHeader(force=force)
+        answer = await self._ask(address, RequestCode.PROMOTE_REPLICA, header)
+        began = PromotedAnswer.decode(answer.body)
+        await self._await_primary(address, began.number)
+        return Promotion(address, began.number, began.start, began.lacked)
+
+    async def _require_longest(self, address: str) -> None:
+        """ClientError: name servers know a replica of the same broker whose log is longer."""
+        copies = await self.replicas()
+        own = next((copy for copy in copies if copy.address == address), None)
+        if own is None:
+            return
+        same = [c for c in copies if c.broker_name == own.broker_name and not c.is_primary]
+        longest = max(same, key=lambda copy: copy.log_end, default=own)
+        if longest.log_end > own.log_end:
+            more = f"{longest.address} has {longest.log_end - own.log_end} bytes more"
+            raise ClientError(f"not promoted: {more}. Promote that one, or say --force.")
+
+    async def _await_primary(self, address: str, number: int) -> None:
+        """Wait until a broker that takes its new role answers in it."""
+        clock = self.require_open().clock
+        deadline, why = clock.monotonic_ms() + PROMOTION_MS, "it starts again"
+        while clock.monotonic_ms() < deadline:
+            try:
+                answer = await self._ask(address, RequestCode.GET_EPOCHS)
+                told = EpochsAnswer.decode(answer.body)
+                if told.primary and told.epochs[-1].number >= number:
+                    return
+            except WireError as error:
+                why = str(error)
+            await asyncio.sleep(0.05)
+        step = "Look at its log: it may take long to open its store."
+        raise UnreachableError(address, f"promoted, and not there as a primary yet: {why}", step)
 
     async def _asked(self, broker: BrokerInfo) -> Asked:
         try:

@@ -240,6 +240,16 @@ class BrokerInfo:
 
 
 @dataclass(slots=True)
+class Promotion:
+    """A replica that has become the primary."""
+
+    address: str
+    epoch: int
+    start: int  # log offset from which on its records are its own
+    lacked_bytes: int  # what the former primary had more when it last told
+
+
+@dataclass(slots=True)
 class LogCopy:
     """The log of a primary, or a copy of it. None: nobody tells."""
 

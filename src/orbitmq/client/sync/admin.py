@@ -71,6 +71,7 @@ class Admin(SyncClient[AsyncAdmin]):
     brokers = forward(AsyncAdmin.brokers)
     broker_runtime = forward(AsyncAdmin.broker_runtime)
     replicas = forward(AsyncAdmin.replicas)
+    promote = forward(AsyncAdmin.promote)
     broker_config = forward(AsyncAdmin.broker_config)
     update_broker_config = forward(AsyncAdmin.update_broker_config)
     update_namesrv_config = forward(AsyncAdmin.update_namesrv_config)

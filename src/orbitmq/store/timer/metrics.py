@@ -28,6 +28,11 @@ class TimerMetrics:
     def count(self, topic: str) -> int:
         return self._counts[topic][0] if topic in self._counts else 0
 
+    def clear(self) -> None:
+        """Count from nothing: the wheel is empty."""
+        self._counts = {}
+        self.changes += 1
+
     def snapshot(self) -> dict[str, Any]:
         """Return what the file holds, and GET_TIMER_METRICS (61) answers."""
         version = {
@@ -40,6 +45,14 @@ class TimerMetrics:
             for topic, (count, changed_ms) in sorted(self._counts.items())
         }
         return {"dataVersion": version, "timingCount": counts}
+
+    def take_over(self, told: Mapping[str, Any]) -> None:
+        """Count as a primary does. ValueError: it cannot be understood."""
+        try:
+            self.load(told, Path(METRICS_FILE))
+        except StateFileError as cause:
+            raise ValueError(cause.what) from cause
+        self.changes += 1
 
     def load(self, state: Mapping[str, Any], path: Path) -> None:
         """Take over what was saved. StateFileError: it cannot be understood."""

@@ -135,7 +135,9 @@ class TimerRecovery:
             _log.warning("timer log: ends before its checkpoint, messages from %d on again", offset)
         first = store.min_offset(TIMER_TOPIC, 0)
         offset = min(max(offset, first), max(first, store.max_offset(TIMER_TOPIC, 0)))
-        return Progress(read_ms, offset, done, value.read_ms, self._known(start, offset))
+        # What a replica has not put into its own wheel, its primary may have delivered.
+        delivered = max(done, value.master_queue_offset)
+        return Progress(read_ms, offset, delivered, value.read_ms, self._known(start, offset))
 
     def _behind_last_unit(self) -> int:
         """Return the queue offset behind the message of the last unit; 0: there is none."""

@@ -144,6 +144,11 @@ class TimerStore:
         )
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever put into this wheel, as of a replica that has become a primary."""
+        return self._timer_log.end == 0
+
+    @property
     def enqueued(self) -> int:
         return self._enqueue.count
 

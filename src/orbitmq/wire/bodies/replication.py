@@ -1,4 +1,4 @@
-"""What a broker tells of its replicas, or of the primary that it follows (907)."""
+"""What a broker tells of its replicas, or of the primary that it follows (907), and of epochs (ours)."""
 
 import msgspec
 
@@ -35,3 +35,37 @@ class ReplicationStatus(Body):
     in_sync_slave_nums: int = 0
     ha_connection_info: list[ReplicaConnection] = []
     ha_client_runtime_info: PrimaryConnection = msgspec.field(default_factory=PrimaryConnection)
+
+
+class EpochRow(Body):
+    """A range of the log, from `start` to the start of the next one."""
+
+    number: int
+    start: int
+    id: str
+
+
+class EpochsAnswer(Body):
+    """Answer of GET_EPOCHS: under whom the log of a broker was written, and who that broker is."""
+
+    broker_name: str
+    primary: bool
+    epochs: list[EpochRow] = []
+    log_end: int = 0
+    ha_address: str = ""
+    left_id: int = 0  # the broker id that it had before it was promoted
+    tables: str = ""  # another text whenever its topics, groups or request modes have changed
+
+
+class PromotedAnswer(Body):
+    """Answer of PROMOTE_REPLICA: the new epoch."""
+
+    number: int
+    start: int
+    lacked: int = 0  # bytes that the former primary had more when it last told
+
+
+class FollowBody(Body):
+    """Body of FOLLOW_PRIMARY: where the primary is that is to be followed."""
+
+    address: str

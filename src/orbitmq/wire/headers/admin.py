@@ -168,3 +168,9 @@ class BrokerConfigAnswer(Header):
     """Answer of GET_BROKER_CONFIG: the data version of what is in the body, as JSON text."""
 
     version: str
+
+
+class PromoteHeader(Header):
+    """PROMOTE_REPLICA (ours): `force`, whatever the replica may lack."""
+
+    force: bool = False
