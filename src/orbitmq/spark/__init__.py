@@ -2,7 +2,8 @@
 
 `session()` makes a Spark session that knows the format "orbitmq"; `register` adds it to one that is there.
 `decode` makes values of bodies. `sql92` is what a consumer subscribes to, as a condition of Spark.
-`rebuild`, `verify`, `export`, `load` and `replay` are the jobs of the commands of `orbitmq spark` with these names.
+`rebuild`, `verify`, `export`, `load` and `replay` are the jobs of the commands of `orbitmq spark` that have
+these names.
 """
 
 from typing import TYPE_CHECKING
