@@ -1,6 +1,6 @@
 """A load that is killed: there is no store, or the whole one, and the next load works.
 
-ORBITMQ_LOAD_KILLS says how often (2), ORBITMQ_CRASH_SEED when.
+ORBITMQ_LOAD_KILLS says how often (2, the command half as often), ORBITMQ_CRASH_SEED when.
 """
 
 import os
