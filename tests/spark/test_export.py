@@ -289,7 +289,7 @@ def test_the_benchmark_of_exports_runs_and_gets_right_results(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "bench")
-    bench, logs = importlib.import_module("bench_export"), importlib.import_module("spark_log")
+    bench, logs = importlib.import_module("lake_export"), importlib.import_module("spark_log")
     log = logs.Log(tmp_path / "log", 200, files=bench.SMOKE_FILES)
     log.make()
 

@@ -1,6 +1,4 @@
-"""Export to a lake against writing the same rows to Parquet with Spark, in one run.
-
-    python bench/bench_export.py [--gigabytes 1] [--size smoke] [--runs 3] [--directory DIR] [--json FILE]
+"""`orbitmq spark export` against Spark writing the same rows to Parquet.
 
 All that a log holds as Parquet files by topic and day, with bodies: a daily job. The other side
 reads the log by our own source, which is the fastest that Spark has of it, and writes with Spark's own writer
@@ -8,12 +6,9 @@ reads the log by our own source, which is the fastest that Spark has of it, and 
 was written is counted and summed by DuckDB, so a fast wrong answer fails.
 """
 
-import argparse
-import json
 import os
 import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,13 +18,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, to_date
 
 import spark_log
-from harness import Line, Row, table
+from harness import Line, Row
 from orbitmq.spark import export
 from orbitmq.spark.start.session import make_session
 from orbitmq.units import KiB
 from spark_log import Log
 
 GOAL = 1.5
+LOG_BYTES = 1_000_000_000
+RUNS = 3
 FORMATS = ("parquet", "delta", "iceberg")
 SMOKE_FILES = (("segment_bytes", 512 * KiB), ("index_slots", 1_250), ("index_items", 1_000))
 
@@ -97,52 +94,37 @@ def measure(sides: Sides, runs: int) -> dict[str, Row]:
     }
 
 
-def lines(log: Log, found: dict[str, Row]) -> list[Line]:
+def lines(size: str, directory: Path) -> list[Line]:
+    """Measure both ways and compare them."""
+    smoke = size == "smoke"
+    files, count = SMOKE_FILES if smoke else (), (4_000_000 if smoke else LOG_BYTES)
+    count //= spark_log.RECORD_BYTES
+    log = Log(directory / "log", count, files=files)
+    warm = Log(directory / "warm", min(count // 20, 20_000), files=files)
+    found = _run(log, warm, directory, 1 if smoke else RUNS)
     megabytes = log.log_bytes / 1e6
     theirs = megabytes / found["spark"]["seconds"]
     what = f"export of {megabytes / 1e3:.2g} GB"
     return [
-        Line(f"{what}, {name}", megabytes / found[name]["seconds"], theirs, "MB/s", GOAL)
+        Line(
+            f"{what}, {name}: Spark's own writer",
+            megabytes / found[name]["seconds"],
+            theirs,
+            "MB/s",
+            GOAL,
+        )
         for name in FORMATS
     ]
 
 
-def run(log: Log, warm: Log, directory: Path, runs: int) -> dict[str, Row]:
+def _run(log: Log, warm: Log, directory: Path, runs: int) -> dict[str, Row]:
     for one in (warm, log):
         one.make()
     cores = os.cpu_count() or 1
-    spark = make_session(app="bench export", master=f"local[{cores}]", quiet=True)
+    spark = make_session(app="orbitmq-bench", master=f"local[{cores}]", quiet=True)
     try:
         measure(Sides(spark, warm, directory), 1)
         spark_log.warm_pages(log.root)
         return measure(Sides(spark, log, directory), runs)
     finally:
         spark.stop()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--gigabytes", type=float, default=1.0)
-    parser.add_argument("--size", choices=["smoke", "full"], default="full")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--directory", type=Path, default=None)
-    parser.add_argument("--json", type=Path, default=None)
-    given = parser.parse_args()
-    smoke = given.size == "smoke"
-    log_bytes = 4_000_000 if smoke else round(given.gigabytes * 1e9)
-    files = SMOKE_FILES if smoke else ()
-    with tempfile.TemporaryDirectory(dir=given.directory, prefix="export") as name:
-        place = Path(name)
-        count = max(log_bytes // spark_log.RECORD_BYTES, 1)
-        log = Log(place / "log", count, files=files)
-        warm = Log(place / "warm", min(max(count // 20, 100), 20_000), files=files)
-        found = run(log, warm, place, 1 if smoke else given.runs)
-        if given.json is not None:
-            given.json.write_text(json.dumps(found))
-        print(table(lines(log, found), beside="Spark's own Parquet writer"))
-        for side, row in found.items():
-            print(f"{side}: {row['seconds']:.2f} s, {row['bytes'] / 1e6:.1f} MB")
-
-
-if __name__ == "__main__":
-    main()
