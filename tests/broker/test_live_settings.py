@@ -69,7 +69,8 @@ def test_every_key_of_rocketmq_is_live_or_fixed_or_without_effect(world: AdminWo
     theirs = rocketmq_settings().keys()
 
     assert theirs <= BROKER_KEYS
-    assert LIVE_KEYS - theirs == {*LOG_KEYS, "pullTransfer", "syncMasterAsInV4"}
+    state = {"stateSyncInterval", "stateSyncAllInterval"}
+    assert LIVE_KEYS - theirs == {*LOG_KEYS, *state, "pullTransfer", "syncMasterAsInV4"}
     assert FIXED_KEYS - theirs == {
         *OWN_FIXED,
         "haMasterAddress",  # told only when it is set

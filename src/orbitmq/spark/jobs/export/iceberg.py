@@ -20,7 +20,7 @@ from pyiceberg.transforms import DayTransform
 from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
-from orbitmq.spark.jobs.export.tables import no_compaction
+from orbitmq.spark.jobs.export.options import no_compaction
 
 CATALOG: Final = "catalog.db"
 NAMESPACE: Final = "orbitmq"

@@ -130,3 +130,8 @@ def _bad_records(text: str) -> BadRecords:
     if text.lower() not in ("fail", "skip"):
         raise ConfigError("bad-records", text, "must be fail or skip")
     return BadRecords(text.lower())
+
+
+def no_compaction(format_: str, why: str) -> ConfigError:
+    """Return the error for tables whose small files stay."""
+    return ConfigError("format", format_, f"{why}; a lake in Delta can be compacted")

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from orbitmq.errors import ConfigError
 from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
-from orbitmq.spark.jobs.export.options import Format
+from orbitmq.spark.jobs.export.options import Format, no_compaction
 
 
 class Tables(Protocol):
@@ -52,11 +51,6 @@ class PlainTables:
 
     def sync(self, disk: Disk) -> None:
         """Names are durable already."""
-
-
-def no_compaction(format_: str, why: str) -> ConfigError:
-    """Return the error for tables whose small files stay."""
-    return ConfigError("format", format_, f"{why}; a lake in Delta can be compacted")
 
 
 def tables_of(format_: Format, root: Path, rows: LakeRows) -> Tables:
