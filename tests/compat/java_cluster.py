@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from compat.server_classes import RECORD, RECORDING, archive_options
 from compat.java_store import OPENED_MODULES
 from compat.maven import HERE, classpath
+from compat.server_classes import RECORD, RECORDING, archive_options
 from compat.server_process import (
     ServerProcess,
     answers,
