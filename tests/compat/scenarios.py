@@ -17,7 +17,7 @@ QUEUES: Final = 4
 SHARE_SECONDS_MAX: Final = 60.0
 STORED_SECONDS_MAX: Final = 15.0
 ONEWAY_LOST_MAX: Final = 2
-"""Nobody promises that a one-way message arrives: of the C++ client's one was missing on RocketMQ's own broker."""
+"""One-way promises nothing: of the C++ client's messages one was missing on RocketMQ's own broker."""
 TIMER_LATE_MS_MAX: Final = 4_000  # a second by its rule; the machine has much to do
 FILLER: Final = 10_000  # enough that every client compresses
 
