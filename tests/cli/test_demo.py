@@ -22,7 +22,7 @@ def test_demo_with_few_messages_is_right_in_every_figure(tmp_path):
     assert "WRONG" not in result.stdout
     store = ("write", "recover", "kill", "check")
     live = ("up", "produce", "consume", "tail", "doctor", "stop")
-    pipeline = ("spark", "delete", "rebuild", "verify", "query", "count")
+    pipeline = ("spark", "delete", "rebuild", "verify", "query", "count", "export", "duckdb")
     for step in (*store, *live, *pipeline):
         assert f"\n{step:8}" in result.stdout
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,8 @@
 """The pipeline's part of the demo: the log that the broker left behind, on Spark.
 
 Queues and index are thrown away and made again from the bare log, byte for byte; then the store is verified
-and asked as a table. Without the extra `spark` this part is left out, and says so.
+and asked as a table, and brought into a lake that another engine reads. Without the extra `spark` this part
+is left out, and says so.
 """
 
 import random
@@ -34,6 +35,7 @@ class PipelineDemo:
         self.report, self.line = report, report.line
         self.root, self.numbers = root, numbers
         self.files = derived_files(root)
+        self.lake = root.parent / "lake"
         self._random = random.Random(20_240_302)
 
     def run(self) -> None:
@@ -50,6 +52,8 @@ class PipelineDemo:
             self.verify(spark)
             self.query_by_key(spark)
             self.count_by_topic(spark)
+            self.export(spark)
+        self.read_elsewhere()
 
     @contextmanager
     def session(self) -> "Iterator[SparkSession]":
@@ -110,6 +114,27 @@ class PipelineDemo:
         found = counts.get(TOPIC, 0)
         ok = found == len(self.numbers)
         self.line("count", f"{found:,} messages of {TOPIC}, by topic", timer, found, ok=ok)
+
+    def export(self, spark: "SparkSession") -> None:
+        from orbitmq.spark.jobs.export.job import export
+
+        with Timer() as timer:
+            made = export(spark, self.lake, store=self.root, topics=[TOPIC])
+        text = f"{made.rows:,} rows, {bytes_text(made.bytes)} of Parquet"
+        self.line("export", text, timer, made.rows, ok=made.rows == len(self.numbers))
+
+    def read_elsewhere(self) -> None:
+        """Let an engine that knows nothing of us read the lake: the rows are those that were consumed."""
+        try:
+            import duckdb
+        except ImportError:
+            self.report.remark("no other engine reads the lake: pip install duckdb")
+            return
+        files = str(self.lake / TOPIC / "**" / "*.parquet")
+        with Timer() as timer, duckdb.connect() as connection:
+            rows = connection.execute("SELECT body FROM read_parquet(?)", [files]).fetchall()
+        ok = sorted(row[0] for row in rows) == sorted(body(n) for n in self.numbers)
+        self.line("duckdb", f"{len(rows):,} messages read from the lake", timer, len(rows), ok=ok)
 
 
 def derived_files(root: Path) -> list[tuple[str, bytes]]:
