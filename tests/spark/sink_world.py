@@ -6,7 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 from orbitmq.client import Admin, Producer, ReceivedMessage
 from orbitmq.client.core.name_rules import RESERVED_PROPERTIES
@@ -16,6 +23,14 @@ from orbitmq.testing import Broker
 
 SCHEMA = "topic string, body binary, tags string, keys array<string>, flag int, sharding_key string"
 SCHEMA += ", properties map<string,string>"
+_TYPES = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "array<string>": ArrayType(StringType()),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+}
 ARROW = pa.schema(
     [
         ("topic", pa.string()),
@@ -27,6 +42,15 @@ ARROW = pa.schema(
         ("properties", pa.map_(pa.string(), pa.string())),
     ]
 )
+
+
+def schema_of(ddl: str) -> StructType:
+    """Return what Spark makes of such a text; its own way to do that needs a JVM."""
+    schema = StructType()
+    for part in ddl.split(", "):
+        name, kind = part.split(" ")
+        schema.add(name, _TYPES[kind])
+    return schema
 
 
 @dataclass(frozen=True)
@@ -110,7 +134,7 @@ class Write:
 
     def __init__(self, namesrv: str, **options: str) -> None:
         given = {"namesrv": namesrv, **options}
-        schema = StructType.fromDDL(SCHEMA)
+        schema = schema_of(SCHEMA)
         self.writer: DataSourceWriter = OrbitmqSource(options=given).writer(schema, False)
         self.parts: list[WriterCommitMessage | None] = []
 

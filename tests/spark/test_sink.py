@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from orbitmq.client import Admin, Message, Producer
 from orbitmq.errors import (
@@ -34,6 +33,7 @@ from spark.sink_world import (
     require_each_once,
     row,
     rows,
+    schema_of,
 )
 from spark.stream_world import wait_until
 
@@ -260,7 +260,7 @@ def test_columns_and_options_that_cannot_work_are_refused_in_one_sentence(
 ) -> None:
     given = {"namesrv": "127.0.0.1:1", **options}
     with pytest.raises(OrbitError, match=sentence) as caught:
-        OrbitmqSource(options=given).writer(StructType.fromDDL(columns), False)
+        OrbitmqSource(options=given).writer(schema_of(columns), False)
     assert isinstance(caught.value, ConfigError | InvalidMessageError)
     assert "\n" not in str(caught.value)
 
@@ -268,7 +268,7 @@ def test_columns_and_options_that_cannot_work_are_refused_in_one_sentence(
 def test_a_topic_is_not_overwritten_and_a_stream_needs_a_place_for_its_rows(
     tmp_path: Path,
 ) -> None:
-    schema, given = StructType.fromDDL(SCHEMA), {"namesrv": "127.0.0.1:1"}
+    schema, given = schema_of(SCHEMA), {"namesrv": "127.0.0.1:1"}
     with pytest.raises(ConfigError, match="use mode append"):
         OrbitmqSource(options=given).writer(schema, True)
     with pytest.raises(ConfigError, match="no option checkpointLocation"):
@@ -315,7 +315,7 @@ def test_two_delays_and_a_null_key_are_refused(broker: Broker, tmp_path: Path) -
     fresh_topic(broker, "Bad")
     schema = "body string, keys array<string>, delay_level int, delay_ms int"
     options = {"namesrv": broker.namesrv, "topic": "Bad", "stagingPath": str(tmp_path)}
-    writer: Any = OrbitmqSource(options=options).writer(StructType.fromDDL(schema), False)
+    writer: Any = OrbitmqSource(options=options).writer(schema_of(schema), False)
     good = {"body": ["a", "b"], "keys": [["k"], []], "delay_level": [1, 0], "delay_ms": [0, 5]}
     for change, sentence in (
         ({"delay_ms": [9, 5]}, "row 0: set one of delay_level"),
@@ -364,7 +364,7 @@ def test_rows_of_a_queue_that_the_target_has_not_go_to_one_that_it_has_in_order(
 ) -> None:
     topic = fresh_topic(broker, "Narrow", queues=3)
     options = {"namesrv": broker.namesrv, "topic": topic, "stagingPath": str(tmp_path)}
-    schema = StructType.fromDDL("body string, queue_id int")
+    schema = schema_of("body string, queue_id int")
     writer: Any = OrbitmqSource(options=options).writer(schema, False)
     queues = [number * 5 % 8 for number in range(40)]
     batch = pa.record_batch({"body": [str(n) for n in range(40)], "queue_id": queues})

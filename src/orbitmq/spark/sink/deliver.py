@@ -103,14 +103,15 @@ class _Delivery:
     def run(self) -> None:
         try:
             self._files = [StagedFile(path) for path in self._state.files]
-            pause = _FIRST_PAUSE_S
+            failures = 0
             while True:
+                begun = time.monotonic()
                 try:
                     return self._try()
                 except (_UnknownError, WireError, ClientError) as error:
                     self._require_time(error)
-                time.sleep(pause)
-                pause = min(pause * 2, _LAST_PAUSE_S)
+                failures = 1 if self._heard > begun else failures + 1
+                time.sleep(min(_FIRST_PAUSE_S * 2**failures, _LAST_PAUSE_S))
         finally:
             for file in self._files:
                 file.close()

@@ -84,24 +84,28 @@ class StagedFile:
             raise _broken(path, "cannot be read") from error
         try:
             self.index = self._read_index()
-        except (StoreError, ValueError, struct.error) as error:
+        except (StoreError, ValueError) as error:  # of msgspec too
             self.close()
             raise _broken(path, "is not whole") from error
 
     def _read_index(self) -> Index:
         end = self._disk.length(self.path, self._fd) - _LENGTH.size
-        (length,) = _LENGTH.unpack(self._read(max(end, 0), _LENGTH.size))
+        (length,) = _LENGTH.unpack(self._read(end, _LENGTH.size))
         return msgspec.json.decode(self._read(end - length, length), type=Index)
 
     def _read(self, position: int, length: int) -> bytes:
+        """Return exactly so many bytes. ValueError: they are not there."""
+        whole = self._disk.length(self.path, self._fd)
+        if position < 0 or length < 0 or position + length > whole:
+            raise ValueError(f"{length} bytes at {position} of {whole}")
         return self._disk.read_at(self.path, self._fd, position, length)
 
     def body(self, request: Request) -> bytes:
         """Return the client batch of a request."""
-        data = self._read(request.position, request.length)
-        if len(data) != request.length:
-            raise _broken(self.path, "is shorter than it was")
-        return data
+        try:
+            return self._read(request.position, request.length)
+        except (StoreError, ValueError) as error:
+            raise _broken(self.path, "is shorter than it was") from error
 
     def close(self) -> None:
         self._disk.close(self.path, self._fd)
