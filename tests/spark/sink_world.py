@@ -143,9 +143,10 @@ class Write:
         return self.writer.write(iter([batch_of(batch) for batch in batches]))  # type: ignore[arg-type]
 
     def tasks(self, given: Sequence[Row], count: int = 2) -> "Write":
-        """Run tasks over rows, each over some that lie one behind the other."""
+        """Run tasks over rows, each over some that lie one behind the other, in two batches."""
         step = -(-len(given) // count)
-        self.parts = [self.task(given[at : at + step]) for at in range(0, len(given), step)]
+        pieces = [given[at : at + step] for at in range(0, len(given), step)]
+        self.parts = [self.task(one[: step // 2], one[step // 2 :]) for one in pieces]
         return self
 
     def commit(self) -> None:

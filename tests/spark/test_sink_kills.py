@@ -20,6 +20,7 @@ import pytest
 from orbitmq.client import Admin, Message, Producer
 from orbitmq.client.producer.producer import AsyncProducer
 from orbitmq.errors import JobFailedError, RequestTimeoutError, ResponseError, UnreachableError
+from orbitmq.files.disk import Disk
 from orbitmq.spark import targets
 from orbitmq.spark.sink import deliver, state
 from orbitmq.spark.sink.options import GROUP
@@ -188,6 +189,54 @@ def test_two_processes_do_not_send_the_same_rows(
 def _is_known(broker: Broker, topic: str, client_id: str) -> bool:
     with Admin(broker.namesrv) as admin:
         return client_id in {client.client_id for client in admin.producers(GROUP, topic)}
+
+
+@pytest.mark.feature("P9")
+def test_before_the_first_send_rows_and_state_are_on_the_disk_and_the_broker_knows_who_sends(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, synced, known = fresh_topic(broker, "Noted"), [], []
+    real = Disk.sync_data, Disk.sync_directory
+
+    def sync_data(disk: Disk, path: Any, fd: int, *more: int) -> None:
+        synced.append(str(path))
+        real[0](disk, path, fd, *more)
+
+    def sync_directory(disk: Disk, path: Any) -> None:
+        synced.append(str(path))
+        real[1](disk, path)
+
+    monkeypatch.setattr(Disk, "sync_data", sync_data)
+    monkeypatch.setattr(Disk, "sync_directory", sync_directory)
+    write = Write(broker.namesrv, stagingPath=str(tmp_path), writeId="w")
+    write.tasks(rows(6, topic), 1)
+    assert synced[-2:] == [write.parts[0].path, str(tmp_path / "attempts")]  # type: ignore[union-attr]
+
+    def fault() -> str:
+        noted = json.loads((tmp_path / "w.json").read_bytes())
+        known.append(_is_known(broker, topic, noted["client_id"]))
+        return "ok"
+
+    Faults(monkeypatch, fault)
+    write.commit()
+
+    assert known
+    assert all(known)
+    assert str(tmp_path / "w.json.tmp") in synced
+
+
+def test_a_look_waits_until_the_queues_have_what_the_log_has() -> None:
+    told = iter([(1000, 300), (1400, 500), (1500, 500), (9000, 1)])
+
+    class Runtime:
+        def broker_runtime(self, broker: str) -> dict[str, str]:
+            end, behind = next(told)
+            return {"commitLogMaxOffset": str(end), "dispatchBehindBytes": str(behind)}
+
+    admin: Any = Runtime()
+    targets._wait_dispatched(admin, "broker-a", time.monotonic() + 60)
+
+    assert list(told) == [(9000, 1)]
 
 
 def test_rows_that_wait_and_are_gone_or_not_whole_are_one_sentence(

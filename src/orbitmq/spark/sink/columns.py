@@ -23,7 +23,7 @@ from pyspark.sql.types import IntegralType, MapType, StringType, StructType, Tim
 from orbitmq.client.core.name_rules import RESERVED_PROPERTIES
 from orbitmq.errors import ConfigError, InvalidMessageError
 from orbitmq.format.client_batch import HEAD_BYTES, OVERHEAD_BYTES
-from orbitmq.format.columns import Ints
+from orbitmq.format.columns import Bytes, Ints
 from orbitmq.format.message_id import UniqueId, month_range
 from orbitmq.message import NAME_SEPARATOR, PROPERTY_SEPARATOR, Property
 from orbitmq.spark.jobs.load.arrow_columns import column, numbers, require_properties, texts
@@ -235,7 +235,7 @@ def _join(*parts: pa.Array | str) -> pa.Array:
     return pc.binary_join_element_wise(*texts_of, pa.scalar(b"", _WIDE))
 
 
-def _fixed(data: Ints, width: int) -> pa.Array:
+def _fixed(data: Bytes, width: int) -> pa.Array:
     """Return texts of one length that lie one behind the other."""
     ends = np.arange(len(data) // width + 1, dtype=np.int64) * width
     return _texts_array(Texts(data, ends), ends)

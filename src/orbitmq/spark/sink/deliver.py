@@ -148,11 +148,10 @@ class _Delivery:
 
     async def _send_all(self, sent: set[str]) -> None:
         options = self._options
-        settings = {
-            "send_timeout_ms": options.timeout_ms,
-            "message_bytes_max": options.message_bytes_max,
-        }
-        async with AsyncProducer(options.namesrv, options.group, **settings) as producer:
+        timeout_ms = options.timeout_ms
+        async with AsyncProducer(
+            options.namesrv, options.group, send_timeout_ms=timeout_ms
+        ) as producer:
             await self._greet(producer)
             self._state.client_id = producer.client_id
             self._staging.save(self._state)

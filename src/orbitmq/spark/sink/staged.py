@@ -46,8 +46,8 @@ class Index(msgspec.Struct, frozen=True):
 class StagedWriter:
     """Writes such a file; durable when `finish` returns. Not thread-safe."""
 
-    def __init__(self, path: str, disk: Disk | None = None) -> None:
-        self.path, self._disk = path, disk or Disk()
+    def __init__(self, path: str) -> None:
+        self.path, self._disk = path, Disk()
         self._fd = self._disk.open(path, create=True)
         self._length = 0
 

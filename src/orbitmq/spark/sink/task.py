@@ -185,7 +185,7 @@ class Stager:
     ) -> None:
         """Take messages of one queue that lie one behind the other; cut them into requests."""
         ends = texts(encoded.messages).ends
-        data = memoryview(texts(encoded.messages).data)
+        data = texts(encoded.messages).data
         if alone:
             self._flush(number)
         while start < end:
@@ -200,7 +200,7 @@ class Stager:
                 continue
             upto = start + max(fit, 1)
             # A copy: a part of the batch would keep all of it in memory until its queue has enough.
-            pending.parts.append(bytes(data[int(ends[start]) : int(ends[upto])]))
+            pending.parts.append(data[int(ends[start]) : int(ends[upto])].tobytes())
             pending.messages += upto - start
             pending.size += int(ends[upto] - ends[start])
             start = upto
