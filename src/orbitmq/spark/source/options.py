@@ -45,17 +45,19 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from orbitmq.errors import ConfigError, FormatError, Sql92SyntaxError
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.settings import read_settings
 from orbitmq.spark.shared_paths import absolute_settings, absolute_text
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
+
+T = TypeVar("T")
 
 OFFSET_MAX: Final = 2**63 - 1
 _NUMBER_BYTES_MAX: Final = 19  # digits of OFFSET_MAX
@@ -183,6 +185,14 @@ def _option(name: str, parse: Callable[[str, str, int], Any], default: Any = Non
     return field(default=default, metadata={"name": name, "parse": parse})
 
 
+# What the options of a write (`orbitmq.spark.sink`) are made of too.
+option_field: Final = _option
+parse_text: Final = _text
+parse_path: Final = _path
+parse_limit: Final = _limit
+parse_size: Final = _size
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """The checked options of one read. Immutable; travels to tasks."""
@@ -220,15 +230,7 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, now_ms: int | None = None) -> "ReadOptions":
         """Return the values of the options. ConfigError names the one that cannot work."""
-        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        given: dict[str, Any] = {}
-        for name, text in options.items():
-            option = _BY_LOWER_NAME.get(name.lower())
-            if option is None:
-                raise ConfigError(name, text, _unknown_rule(name))
-            parse = option.metadata["parse"]
-            given[option.name] = parse(option.metadata["name"], text.strip(), now)
-        parsed = cls(**given)
+        parsed = parse_options(cls, options, now_ms)
         parsed._check_together()
         return parsed
 
@@ -277,11 +279,25 @@ class ReadOptions:
 
 
 OPTION_NAMES: Final = tuple(option.metadata["name"] for option in fields(ReadOptions))
-_BY_LOWER_NAME: Final = {option.metadata["name"].lower(): option for option in fields(ReadOptions)}
 
 
-def _unknown_rule(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), _BY_LOWER_NAME, n=1, cutoff=0.6)
+def parse_options(kind: type[T], options: Mapping[str, str], now_ms: int | None = None) -> T:
+    """Return options of a kind whose fields were made by `option_field`; ConfigError: one cannot work."""
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    known = {one.metadata["name"].lower(): one for one in fields(cast(Any, kind))}
+    given: dict[str, Any] = {}
+    for name, text in options.items():
+        option = known.get(name.lower())
+        if option is None:
+            raise ConfigError(name, text, _unknown_rule(name, known))
+        parse = option.metadata["parse"]
+        given[option.name] = parse(option.metadata["name"], text.strip(), now)
+    return kind(**given)
+
+
+def _unknown_rule(name: str, known: Mapping[str, Field[Any]]) -> str:
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     if near:
-        return f"unknown option; did you mean {_BY_LOWER_NAME[near[0]].metadata['name']}?"
-    return f"unknown option; there are {', '.join(OPTION_NAMES)}"
+        return f"unknown option; did you mean {known[near[0]].metadata['name']}?"
+    names = ", ".join(option.metadata["name"] for option in known.values())
+    return f"unknown option; there are {names}"

@@ -4,12 +4,19 @@
 
 Columns: `schemas`. Options: `options`. A store directory is cut into splits of about `splitBytes`, one task
 each (`log_table`); look-ups by key, id, time and queue offset go through queue and index files (`lookup`); a
-cluster is read by pull requests (`cluster_table`), a stream in batches (`orbitmq.spark.streams`).
+cluster is read by pull requests (`cluster_table`), a stream in batches (`orbitmq.spark.streams`). Rows are
+sent to topics by `orbitmq.spark.sink`.
 
 Filters are pushed down where `spark.sql.python.filterPushdown.enabled` is true (Spark's default is false).
 """
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from orbitmq.spark.source.options import ReadOptions
@@ -49,3 +56,17 @@ class OrbitmqSource(DataSource):
         from orbitmq.spark.streams.store import StoreStreamReader
 
         return StoreStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from orbitmq.spark.sink.options import WriteOptions
+        from orbitmq.spark.sink.writers import BatchSink
+
+        options = WriteOptions.parse(self.options, stream=False)
+        return BatchSink(options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from orbitmq.spark.sink.options import WriteOptions
+        from orbitmq.spark.sink.writers import StreamSink
+
+        options = WriteOptions.parse(self.options, stream=True)
+        return StreamSink(options, schema, overwrite=overwrite)

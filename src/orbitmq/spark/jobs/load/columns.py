@@ -17,7 +17,7 @@ These are the names of the message table (`spark.source.schemas`), so a table re
 loaded as it is: what a store gives by itself (offsets, sizes, hosts) is in `GIVEN` and passed over.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 
 from orbitmq.errors import ConfigError
 from orbitmq.message import NAME_SEPARATOR, PROPERTY_SEPARATOR, Property, SysFlag
+from orbitmq.spark.jobs.load.arrow_columns import NO_NAME
 
 GIVEN: Final = frozenset(
     (
@@ -48,11 +49,12 @@ REFUSED_FLAGS: Final = int(SysFlag.PREPARED | SysFlag.INNER_BATCH)
 """Half messages, rollbacks (both have this bit) and inner batches are no messages by themselves."""
 PIECES: Final = "pieces"
 """How many properties a row has; below 0: one of them has no name."""
-NO_NAME: Final = -1
 
 _TEXT: Final = (StringType,)
 _WHOLE: Final = (IntegralType, StringType)  # a CSV file has nothing but strings
-_KINDS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
+Kinds = Mapping[str, tuple[tuple[type[DataType], ...], str]]
+"""Of each column: which types it may have, and how to say that."""
+KINDS: Final[Kinds] = {
     "topic": (_TEXT, "a string"),
     "body": ((BinaryType, StringType), "binary or a string"),
     "tags": (_TEXT, "a string"),
@@ -83,14 +85,14 @@ def sorted_rows(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
     if missing:
         rule = f"the table has {', '.join(frame.columns)}"
         raise ConfigError("--order-by", ", ".join(missing), rule)
-    strange = [name for name in order_by if name not in _KINDS and name not in GIVEN]
+    strange = [name for name in order_by if name not in KINDS and name not in GIVEN]
     return frame.orderBy(*order_by).drop(*strange) if order_by else frame
 
 
 def message_columns(frame: DataFrame, topic: str | None) -> DataFrame:
     """Return the columns that tasks make records of. ConfigError: the table cannot become messages."""
     kinds = {field.name: field.dataType for field in frame.schema.fields}
-    _require_columns(kinds, topic)
+    require_columns(kinds, topic=topic)
     made: dict[str, Column] = {
         "topic": F.lit(topic) if topic is not None else F.col("topic"),
         "body": F.col("body").cast("binary"),
@@ -107,18 +109,26 @@ def message_columns(frame: DataFrame, topic: str | None) -> DataFrame:
     return frame.select(*(column.alias(name) for name, column in made.items()))
 
 
-def _require_columns(kinds: dict[str, DataType], topic: str | None) -> None:
+def require_columns(
+    kinds: Mapping[str, DataType],
+    *,
+    known: Kinds = KINDS,
+    given: frozenset[str] = GIVEN,
+    topic: str | None,
+    topic_option: str = "--topic",
+) -> None:
+    """Raise ConfigError unless messages can be made of such columns; those in `given` are passed over."""
     needed = ("body",) if topic is not None else ("topic", "body")
     for name in needed:
         if name not in kinds:
-            rule = f"there is no column {name}; make one of the others, or give --topic"
+            rule = f"there is no column {name}; make one of the others, or give {topic_option}"
             raise ConfigError("columns", ", ".join(kinds), rule if name == "topic" else _no_body())
-    strange = [name for name in kinds if name not in _KINDS and name not in GIVEN]
+    strange = [name for name in kinds if name not in known and name not in given]
     if strange:
-        rule = f"no message has such columns; they may be any of {', '.join(_KINDS)}"
+        rule = f"no message has such columns; they may be any of {', '.join(known)}"
         raise ConfigError("columns", ", ".join(strange), rule)
     for name, kind in kinds.items():
-        allowed, words = _KINDS.get(name, ((DataType,), ""))
+        allowed, words = known.get(name, ((DataType,), ""))
         if not isinstance(kind, allowed):
             raise ConfigError(f"column {name}", kind.simpleString(), f"must be {words}")
 

@@ -14,9 +14,8 @@ from pyspark import TaskContext
 from orbitmq.errors import InvalidMessageError
 from orbitmq.files.disk import Disk
 from orbitmq.format.columns import Bytes, Ints
-from orbitmq.format.ordinary import ZEROS_MAX, has_zeros
-from orbitmq.message import NAME_SEPARATOR, PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
-from orbitmq.spark.jobs.load.columns import NO_NAME, PIECES, REFUSED_FLAGS
+from orbitmq.spark.jobs.load.arrow_columns import column, numbers, require_properties, texts
+from orbitmq.spark.jobs.load.columns import PIECES, REFUSED_FLAGS
 from orbitmq.spark.jobs.load.encode.kernels import compiled
 from orbitmq.spark.jobs.load.encode.layout import MESSAGE, Columns, Texts, record_sizes
 from orbitmq.spark.jobs.load.facts import ENTRY, PartFacts, to_bytes
@@ -27,7 +26,6 @@ from orbitmq.spark.shared_paths import require_seen
 
 FACTS: Final = "facts"
 FACTS_SCHEMA: Final = f"{FACTS} binary"
-_SEPARATORS: Final = tuple(map(ord, (NAME_SEPARATOR, PROPERTY_SEPARATOR)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class _Encoder:
 
     def __init__(self, work: Encode, partition: int) -> None:
         self._work, self._partition = work, partition
-        self._choice = QueueChoice(partition, work.queue_count)
+        self._choice = QueueChoice(partition, lambda _: work.queue_count)
         self._kernels = compiled()
         self._records = _Output(work.files)
         self._entries = _Output(work.files)
@@ -77,13 +75,13 @@ class _Encoder:
         """Write the records of some rows."""
         topics, bodies = batch["topic"], batch["body"]
         self._require(batch)
-        placed = self._choice.place(topics, _column(batch, "queue_id"), self._hashes(batch))
+        placed = self._choice.place(topics, column(batch, "queue_id"), self._hashes(batch))
         messages = np.zeros(batch.num_rows, dtype=MESSAGE)
         messages["queue_id"], messages["queue_offset"] = placed.queue_ids, placed.offsets
-        messages["born_ms"] = _numbers(batch, "born_ms", self._work.store_ms)
+        messages["born_ms"] = numbers(batch, "born_ms", self._work.store_ms)
         for name in ("flag", "reconsume_times"):
-            messages[name] = _numbers(batch, name, 0)
-        columns = Columns(messages, _texts(topics), _texts(bodies), _properties(batch))
+            messages[name] = numbers(batch, name, 0)
+        columns = Columns(messages, texts(topics), texts(bodies), _properties(batch))
         sizes = record_sizes(columns)
         self._require_sizes(sizes)
         out = np.empty(int(sizes.sum()), dtype=np.uint8)
@@ -107,21 +105,21 @@ class _Encoder:
         )
 
     def _hashes(self, batch: pa.RecordBatch) -> Ints | None:
-        keys = _column(batch, "sharding_key")
+        keys = column(batch, "sharding_key")
         if keys is None:
             return None
-        hashes = self._kernels.hashes(_texts(keys.fill_null(""))).astype(np.int64)
+        hashes = self._kernels.hashes(texts(keys.fill_null(""))).astype(np.int64)
         hashes[keys.is_null().to_numpy(zero_copy_only=False)] = NO_KEY
         return hashes
 
     # --- what no broker would take ---
 
     def _require(self, batch: pa.RecordBatch) -> None:
-        if (_numbers(batch, "sys_flag", 0) & REFUSED_FLAGS).any():
+        if (numbers(batch, "sys_flag", 0) & REFUSED_FLAGS).any():
             raise InvalidMessageError(
                 "a row is a half message, a rollback or an inner batch (sys_flag): leave such rows out"
             )
-        lengths = _texts(batch["body"]).lengths
+        lengths = texts(batch["body"]).lengths
         if batch["body"].null_count or not lengths.all():
             raise InvalidMessageError("a row has no body: brokers refuse that; leave it out")
         if int(lengths.max()) > self._work.body_bytes_max:
@@ -130,7 +128,7 @@ class _Encoder:
                 " (maxMessageSize)"
             )
         if PIECES in batch.schema.names:
-            _require_properties(_texts(batch["properties"]), _numbers(batch, PIECES, 0))
+            require_properties(texts(batch["properties"]), numbers(batch, PIECES, 0))
 
     def _require_sizes(self, sizes: Ints) -> None:
         if int(sizes.max()) > self._work.record_bytes_max:
@@ -138,24 +136,6 @@ class _Encoder:
                 f"a record has {int(sizes.max())} bytes, allowed are {self._work.record_bytes_max}"
                 " (maxMessageSize, mappedFileSizeCommitLog)"
             )
-
-
-def _require_properties(texts: Texts, pieces: Ints) -> None:
-    """Raise InvalidMessageError unless readers will find what the row holds, no more and no less."""
-    if (pieces == NO_NAME).any():
-        raise InvalidMessageError("a property has an empty name")
-    used = texts.data[int(texts.ends[0]) : int(texts.ends[-1])]
-    total = int(pieces.sum())
-    if any(np.count_nonzero(used == separator) != total for separator in _SEPARATORS):
-        raise InvalidMessageError(
-            "a property, key or tag holds one of the characters 0x01 and 0x02, which separate properties"
-        )
-    if has_zeros(used.tobytes()):
-        raise InvalidMessageError(f"properties have more than {ZEROS_MAX} zero bytes in a row")
-    if int(texts.lengths.max()) > PROPERTIES_BYTES_MAX:
-        raise InvalidMessageError(
-            f"properties have {int(texts.lengths.max())} bytes, allowed are {PROPERTIES_BYTES_MAX}"
-        )
 
 
 class _Output:
@@ -178,31 +158,8 @@ class _Output:
             self._disk.close(self.path, self._fd)
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    return batch[name] if name in batch.schema.names else None
-
-
-def _numbers(batch: pa.RecordBatch, name: str, missing: int) -> Ints:
-    """Return a column of whole numbers, with this one where there is none."""
-    column = _column(batch, name)
-    if column is None:
-        return np.full(batch.num_rows, missing, dtype=np.int64)
-    filled = column.cast(pa.int64()).fill_null(missing)
-    return np.asarray(filled.to_numpy(zero_copy_only=False), dtype=np.int64)
-
-
 def _properties(batch: pa.RecordBatch) -> Texts:
-    column = _column(batch, "properties")
-    if column is None:
+    found = column(batch, "properties")
+    if found is None:
         return Texts(np.empty(0, np.uint8), np.zeros(batch.num_rows + 1, np.int64))
-    return _texts(column)
-
-
-def _texts(column: pa.Array) -> Texts:
-    """Return a column of strings or bytes as the kernels take it, without a copy of its bytes."""
-    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    _, ends, data = column.buffers()
-    wide = np.frombuffer(ends, dtype=np.int64 if large else np.int32)
-    cut = wide[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    found = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
-    return Texts(found, cut)
+    return texts(found)

@@ -1,5 +1,6 @@
 """Which queue each row of a partition goes to, and its number there among the rows of this partition."""
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -53,9 +54,11 @@ class Placed(NamedTuple):
 class QueueChoice:
     """Chooses queues for the rows of one partition. Not thread-safe."""
 
-    def __init__(self, partition: int, queue_count: int) -> None:
+    def __init__(self, partition: int, queue_count: Callable[[str], int]) -> None:
+        """`queue_count` says how many queues of a topic there are to choose from."""
         self._partition, self._queue_count = partition, queue_count
         self._topics: dict[str, int] = {}
+        self._counts: list[int] = []  # of queues, by the number of the topic
         self._queues: dict[tuple[int, int], int] = {}
         self._chosen: set[int] = set()
         self._turns, self._offsets = Counts(), Counts()
@@ -91,6 +94,7 @@ class QueueChoice:
         number = self._topics.get(topic)
         if number is None:
             require_topic(topic)
+            self._counts.append(self._queue_count(topic))
             number = self._topics[topic] = len(self._topics)
         return number
 
@@ -107,13 +111,14 @@ class QueueChoice:
 
     def _choose(self, codes: Ints, queue_ids: Ints, rows: Mask, hashes: Ints | None) -> None:
         """Fill in the queue of each of these rows: by its key, else the next one of its topic."""
+        counts = np.array(self._counts, dtype=np.int64)[codes]
         if hashes is not None:
             keyed = rows & (hashes != NO_KEY)
-            queue_ids[keyed] = np.abs(hashes[keyed]) % self._queue_count
+            queue_ids[keyed] = np.abs(hashes[keyed]) % counts[keyed]
             rows = rows & ~keyed
         if rows.any():
             turns = self._turns.ranks(codes[rows]) + self._partition
-            queue_ids[rows] = turns % self._queue_count
+            queue_ids[rows] = turns % counts[rows]
 
     def _queue_numbers(self, codes: Ints, queue_ids: Ints) -> Ints:
         pairs, inverse = np.unique(codes * QUEUES_MAX + queue_ids, return_inverse=True)

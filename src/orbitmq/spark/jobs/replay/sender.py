@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from orbitmq.client import Admin, Message, MessageQueue, Producer, SendResult
-from orbitmq.errors import ClientError, JobFailedError, ResponseError, SendFailedError, WireError
+from orbitmq.errors import ClientError, JobFailedError, WireError
 from orbitmq.message import RETRY_PREFIX
 from orbitmq.spark.jobs.replay.messages import REPLAY, Origin, message_of, origin_of, told_origin
 from orbitmq.spark.jobs.replay.state import ReplayState, StateFile
+from orbitmq.spark.targets import ends_of, is_busy, messages_since
 from orbitmq.units import KiB
-from orbitmq.wire.codes import ResponseCode
 
 BATCH_MESSAGES: Final = 64
 BATCH_BYTES: Final = 512 * KiB
@@ -30,7 +30,6 @@ BATCHES_PER_SECOND: Final = 10
 SAVE_SECONDS: Final = 2.0
 BUSY_SECONDS: Final = 60.0
 BUSY_PAUSE_SECONDS: Final = 0.2
-_BUSY: Final = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE))
 AGAIN: Final = "Run the same command again: it goes on where this one stopped."
 
 OnSent = Callable[[int, int], None]  # bytes, messages
@@ -150,29 +149,20 @@ class Sender:
                     return [self._producer.send(messages[0], queue=queue)]
                 return list(self._producer.send_batch(messages, queue=queue))
             except (WireError, ClientError) as error:
-                if not _is_busy(error) or time.monotonic() > until:
+                if not is_busy(error) or time.monotonic() > until:
                     what = f"{len(messages)} messages to {queue.topic} got no answer: {error}"
                     raise JobFailedError(what, AGAIN) from error
             time.sleep(BUSY_PAUSE_SECONDS)
 
 
-def _is_busy(error: Exception) -> bool:
-    """Return whether a broker said that it stored nothing because it has too much to do."""
-    if isinstance(error, SendFailedError):
-        return all(_is_busy(attempt) for _, attempt in error.attempts)
-    return isinstance(error, ResponseError) and error.code in _BUSY
-
-
 def look_again(admin: Admin, state: ReplayState, topics: Iterable[str]) -> None:
     """Learn from the targets what was sent since the state was saved; a new state starts at their ends."""
-    is_new = not state.ends
-    for topic in topics:
-        for stats in admin.topic_stats(topic):
-            start = max(state.ends.get(stats.queue, 0), stats.min_offset)
-            if not is_new:
-                for message in admin.browse(stats.queue, start, stats.max_offset):
-                    _look_at(message.properties, state)
-            state.ends[stats.queue] = stats.max_offset
+    wanted = list(topics)
+    ends = ends_of(admin, wanted)
+    if state.ends:
+        for message in messages_since(admin, wanted, state.ends):
+            _look_at(message.properties, state)
+    state.ends.update(ends)
 
 
 def _look_at(properties: dict[str, str], state: ReplayState) -> None:

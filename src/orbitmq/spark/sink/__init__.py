@@ -1,0 +1,1 @@
+"""Rows become messages of topics: `df.write.format("orbitmq")` and `df.writeStream.format("orbitmq")`."""

@@ -1,0 +1,27 @@
+"""A streaming query into a topic as a process of its own, to be killed: python sink_query.py SETTINGS.
+
+SETTINGS is JSON: "source" and "sink" options, "now" (end with what is there). A task is tried four times.
+"""
+
+import json
+import sys
+
+from orbitmq.spark.start.session import make_session
+from spark.stream_query import CONF, RUNNING
+
+
+def main(text: str) -> None:
+    settings = json.loads(text)
+    spark = make_session(app="orbitmq-killed", master="local[2,4]", conf=CONF)
+    messages = spark.readStream.format("orbitmq").options(**settings["source"]).load()
+    columns = "body", "tags", "keys", "flag", "properties", "properties['shard'] sharding_key"
+    writer = messages.selectExpr(*columns).writeStream.format("orbitmq").options(**settings["sink"])
+    trigger = {"availableNow": True} if settings["now"] else {"processingTime": "0 seconds"}
+    query = writer.trigger(**trigger).start()
+    sys.stdout.write(f"{RUNNING}\n")
+    sys.stdout.flush()
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
