@@ -33,6 +33,7 @@ OrbitError
 ├── Sql92TranslationError    an SQL92 expression cannot be a column of Spark
 └── PipelineError            something about Spark
     ├── SparkSetupError        Spark, its Java or its Python workers cannot be used as they are
+    ├── StaleQueryError        what a query was planned from is gone; made again, it can be answered
     └── JobFailedError         a Spark job ended without its result; what it was to change is as before
 
 A message answers three questions: what and where, what it means, what to do next. `exit_code` is what
@@ -284,6 +285,12 @@ class SparkSetupError(PipelineError):
     """Spark, its Java or its Python workers cannot be used as they are."""
 
     exit_code = 2
+
+
+class StaleQueryError(PipelineError):
+    """What a query was planned from was deleted since; made again, it can be answered."""
+
+    exit_code = 3
 
 
 class JobFailedError(PipelineError):

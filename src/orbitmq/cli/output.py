@@ -86,6 +86,11 @@ def cell_text(cell: object) -> str:
     return "" if cell is None else str(cell)
 
 
+def one_line(text: str) -> str:
+    """Return the text without characters that would move the cursor or change colours."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def bytes_text(count: int) -> str:
     """Return a size for people: 1.3 GiB."""
     value, unit = float(count), "B"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import typer
 
-from orbitmq.cli.output import bytes_text, print_table, time_text
+from orbitmq.cli.output import bytes_text, one_line, print_table, time_text
 from orbitmq.format.message_id import encode_offset_id
 from orbitmq.message import Property
 from orbitmq.store.spark_dispatch.handover import dispatch_words
@@ -61,13 +61,13 @@ def dump_line(found: "Found") -> str:
     return _COLUMNS.format(
         found.log_offset,
         record.size,
-        _one_line(record.topic),
+        one_line(record.topic),
         record.queue_id,
         record.queue_offset,
         time_text(record.store_ms),
         len(record.body),
-        _one_line(record.tags or ""),
-        _one_line(" ".join(record.keys)),
+        one_line(record.tags or ""),
+        one_line(" ".join(record.keys)),
     ).rstrip()
 
 
@@ -85,8 +85,8 @@ def print_record(found: "Found") -> None:
         "prepared_offset": record.prepared_offset,
         "body": _shown_body(record.body),
     }
-    print_table(("field", "value"), [(name, _one_line(str(v))) for name, v in value.items()])
-    properties = [(name, _one_line(text)) for name, text in record.property_map.items()]
+    print_table(("field", "value"), [(name, one_line(str(v))) for name, v in value.items()])
+    properties = [(name, one_line(text)) for name, text in record.property_map.items()]
     print_table(("property", "value"), properties)
 
 
@@ -144,7 +144,7 @@ def print_check(root: "Path", report: "CheckReport") -> None:
             finding.kind.value,
             _below(finding.path, root),
             finding.position,
-            f"{_one_line(finding.cause)}. {finding.advice}",
+            f"{one_line(finding.cause)}. {finding.advice}",
         )
         for finding in report.findings
     ]
@@ -203,11 +203,6 @@ def _shown_body(body: bytes) -> str:
     except UnicodeDecodeError:
         text = shown.hex(" ")
     return text + (f" ... ({len(body)} bytes)" if len(body) > len(shown) else "")
-
-
-def _one_line(text: str) -> str:
-    """Return the text without characters that would move the cursor or change colours."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 # --- what `rebuild` and `repair` did, or would do ---

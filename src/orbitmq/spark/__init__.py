@@ -2,8 +2,8 @@
 
 `session()` makes a Spark session that knows the format "orbitmq"; `register` adds it to one that is there.
 `decode` makes values of bodies. `sql92` is what a consumer subscribes to, as a condition of Spark.
-`rebuild`, `verify`, `export`, `load` and `replay` are the jobs of the commands of `orbitmq spark` that have
-these names.
+`query` is log and lake as one table. `rebuild`, `verify`, `export`, `load` and `replay` are the jobs of the
+commands of `orbitmq spark` that have these names.
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orbitmq.spark.bodies import decode
     from orbitmq.spark.jobs.export.job import export
     from orbitmq.spark.jobs.load.job import LoadOptions, load
+    from orbitmq.spark.jobs.query.job import query
     from orbitmq.spark.jobs.rebuild.job import rebuild
     from orbitmq.spark.jobs.replay.job import ReplayOptions, replay
     from orbitmq.spark.jobs.verify.job import verify
@@ -28,6 +29,7 @@ __all__ = [
     "decode",
     "export",
     "load",
+    "query",
     "read_metrics",
     "rebuild",
     "register",
@@ -45,6 +47,7 @@ __getattr__ = lazy_exports(
         "decode": "orbitmq.spark.bodies",
         "export": "orbitmq.spark.jobs.export.job",
         "load": "orbitmq.spark.jobs.load.job",
+        "query": "orbitmq.spark.jobs.query.job",
         "read_metrics": "orbitmq.spark.source.metrics",
         "rebuild": "orbitmq.spark.jobs.rebuild.job",
         "register": "orbitmq.spark.start.session",

@@ -9,6 +9,7 @@ from orbitmq.cli.spark import (
     lake,
     load,
     prepare,
+    query,
     rebuild,
     replay,
     verify,
@@ -24,4 +25,5 @@ app.command()(dispatch.dispatch)
 app.command()(export.export)
 app.add_typer(lake.app, name="lake")
 app.command()(load.load)
+app.command()(query.query)
 app.command()(replay.replay)

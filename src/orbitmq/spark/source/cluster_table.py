@@ -11,6 +11,7 @@ are read only if they are named.
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
@@ -19,10 +20,12 @@ from orbitmq.errors import NoRouteError, ResponseError
 from orbitmq.log_read import SPLIT_BYTES
 from orbitmq.spark.source.batches import Columns
 from orbitmq.spark.source.cluster_query import find_messages, joined
+from orbitmq.spark.source.held import Held, uncovered, whole
 from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS
+from orbitmq.spark.source.metrics import ReadMetrics, write_metrics
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
 from orbitmq.spark.source.pushdown import TableReader
-from orbitmq.spark.streams.cluster import ClusterView, is_pattern
+from orbitmq.spark.streams.cluster import ClusterView, Span, is_pattern
 from orbitmq.spark.streams.offsets import QueueRange, cut_tasks
 from orbitmq.spark.streams.pull import read_ranges
 from orbitmq.units import KiB
@@ -37,6 +40,9 @@ MESSAGE_BYTES: Final = 1 * KiB
 """What a message is taken to be where its queue does not tell."""
 SHORT_QUEUE: Final = 1_000
 """Queues of fewer messages are not asked for sizes."""
+
+BROKERS: Final = "queries by key to the brokers"
+"""What a read was narrowed by, as its figures tell it."""
 
 Ranges = dict[MessageQueue, tuple[int, int]]
 
@@ -57,8 +63,10 @@ class ClusterTable(TableReader):
             ranges = self._ranges(view)
             if options.keys or options.ids:
                 found = find_messages(view, options, ranges, _index_window(options))
+                _note_index(options)
             else:
                 found = [QueueRange.of(queue, *span) for queue, span in ranges.items()]
+            found = _not_held(found, options.without)
             sizes = _message_bytes(view, found)
         finally:
             view.close()
@@ -77,6 +85,8 @@ class ClusterTable(TableReader):
         options = self._options
         spans = view.look_at_all().spans
         _require_topics(self._named, spans)
+        if options.without is not None:
+            _require_all_there(options.without, spans)
         ranges = {
             queue: (max(span.start, options.start_queue_offset or 0), span.end)
             for queue, span in spans.items()
@@ -110,6 +120,31 @@ def _require_topics(named: Sequence[str], spans: Mapping[MessageQueue, object]) 
         if topic not in found and not is_pattern(topic):
             what = "no name server knows it, or none of its queues may be read"
             raise NoRouteError(topic, what, "`orbitmq topic list` shows the topics of a cluster.")
+
+
+def _require_all_there(held: Held, spans: Mapping[MessageQueue, Span]) -> None:
+    for queue, span in spans.items():
+        key = (queue.topic, queue.broker_name, queue.queue_id)
+        name = f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
+        held.require_all_there(key, span.start, whole(held.of_queue(*key)), name)
+
+
+def _not_held(ranges: Sequence[QueueRange], held: Held | None) -> list[QueueRange]:
+    """Leave out what is elsewhere as a whole; of what is there in part, tasks leave it out."""
+    if held is None:
+        return list(ranges)
+    return [
+        one._replace(start=start, end=end)
+        for one in ranges
+        for start, end in uncovered(whole(held.of_queue(*one[:3])), one.start, one.end)
+    ]
+
+
+def _note_index(options: ReadOptions) -> None:
+    if options.metrics_path:
+        write_metrics(
+            options.metrics_path, ReadMetrics(found_by=[BROKERS]), f"lookup-{uuid4().hex}"
+        )
 
 
 def _index_window(options: ReadOptions) -> tuple[int, int]:

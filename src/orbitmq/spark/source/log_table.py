@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, cast
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -78,6 +79,9 @@ class LogTable(TableReader):
         """Look at the store and cut it into tasks."""
         options, settings = self._options, self._options.settings
         plan = plan_log(options.store_path, settings)
+        if options.without is not None:
+            held = options.without.stretches(options.topics)
+            options.without.require_all_there((), plan.start, held, options.path)
         gaps = _gaps(plan, options)
         ranges = lookup.scan_ranges(plan, options)
         if ranges is None:
@@ -175,7 +179,9 @@ def _range_splits(
 def _note_lookup(ranges: ScanRanges, options: ReadOptions) -> None:
     logger.info("looked up %s records, %s stretches", len(ranges.offsets), len(ranges.ranges))
     if options.metrics_path:
-        write_metrics(options.metrics_path, ReadMetrics(lookup_bytes=ranges.read_bytes), "lookup")
+        found = ReadMetrics(lookup_bytes=ranges.read_bytes, found_by=list(ranges.found_by))
+        # One for each plan: a query may be planned more than once, and each looked.
+        write_metrics(options.metrics_path, found, f"lookup-{uuid4().hex}")
 
 
 class _TaskRun:

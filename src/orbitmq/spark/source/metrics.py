@@ -14,7 +14,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -42,10 +42,13 @@ class ReadMetrics:
     bad_places: int = 0
     bad_bytes: int = 0
     tasks: int = 0
+    found_by: list[str] = field(
+        default_factory=list
+    )  # what told where to read; none: everything was
 
     def add(self, other: "ReadMetrics") -> None:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
 def read_metrics(path: str | Path) -> ReadMetrics:

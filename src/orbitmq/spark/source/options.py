@@ -30,6 +30,7 @@ rowPerKey           | true, false                          | a row for each key,
 pushdown            | true, false                          | false: leave all filters to Spark
 reader              | auto, rows                           | rows: not by columns, though it could be
 metricsPath         | directory                            | tasks write there what they read (`metrics`)
+without             | JSON                                 | what is held elsewhere and left out (`held`)
 startingOffsets     | earliest, latest, timestamp:<time>,  | where a new stream starts
                     |   JSON {topic: {broker: {queue: n}}} |
 maxRowsPerTrigger   | number                               | limit of one batch of a stream
@@ -37,7 +38,8 @@ maxBytesPerTrigger  | number, 64m                          | the same by bytes o
 group               | name                                 | consumer group whose offsets a stream commits
 
 A time is epoch milliseconds, `now`, `now-90s`, `now-15m`, `now-1h`, `now-7d`, or ISO (2026-11-15T20:31,
-in UTC unless it names a zone). Lists are separated by commas; blanks around their parts do not count.
+in UTC unless it names a zone). Lists are separated by commas; blanks around their parts do not count. A text
+with a comma can be given in a list of JSON: ["a,b"].
 """
 
 import difflib
@@ -51,10 +53,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
+
 from orbitmq.errors import ConfigError, FormatError, Sql92SyntaxError
 from orbitmq.format.message_id import decode_offset_id
 from orbitmq.settings import read_settings
 from orbitmq.spark.shared_paths import absolute_settings, absolute_text
+from orbitmq.spark.source.held import Held
 from orbitmq.units import HOUR_MS, MINUTE_MS, SECOND_MS, GiB, KiB, MiB
 
 T = TypeVar("T")
@@ -95,10 +100,20 @@ def _path(_name: str, text: str, _now_ms: int) -> str:
 
 
 def _list(name: str, text: str, _now_ms: int) -> tuple[str, ...]:
-    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    parts = _json_list(text)
+    if parts is None:
+        parts = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not parts:
         raise ConfigError(name, text, "names nothing; leave the option out to select everything")
     return parts
+
+
+def _json_list(text: str) -> tuple[str, ...] | None:
+    if not text.startswith("["):
+        return None
+    with suppress(msgspec.MsgspecError):
+        return tuple(dict.fromkeys(msgspec.json.decode(text, type=list[str])))
+    return None
 
 
 def _sql92(name: str, text: str, _now_ms: int) -> str:
@@ -137,6 +152,13 @@ def _size(name: str, text: str, _now_ms: int) -> int:
     if not 0 < size <= OFFSET_MAX:
         raise ConfigError(name, text, "must be a number of bytes, as 67108864 or 64m")
     return size
+
+
+def _held(name: str, text: str, _now_ms: int) -> Held:
+    try:
+        return Held.from_text(text)
+    except ValueError as error:
+        raise ConfigError(name, text, f"is not what orbitmq.spark.query makes ({error})") from None
 
 
 def _reader(name: str, text: str, _now_ms: int) -> str:
@@ -222,6 +244,7 @@ class ReadOptions:
     pushdown: bool = _option("pushdown", _flag, True)
     reader: str = _option("reader", _reader, "auto")
     metrics_path: str = _option("metricsPath", _path, "")
+    without: Held | None = _option("without", _held)  # noqa: RUF009
     starting_offsets: str = _option("startingOffsets", _text, "earliest")
     max_rows_per_trigger: int | None = _option("maxRowsPerTrigger", _limit)
     max_bytes_per_trigger: int | None = _option("maxBytesPerTrigger", _size)

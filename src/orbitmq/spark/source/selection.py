@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from orbitmq.format.columns import Bytes, Ints, Mark, Rows
 from orbitmq.format.java_hash import java_hash
 from orbitmq.format.kernels import Kernels
+from orbitmq.spark.source.held import is_held
 from orbitmq.spark.source.options import OFFSET_MAX, ReadOptions
 from orbitmq.spark.source.pushdown import Predicate
 from orbitmq.spark.source.row_columns import RowColumns, gathered
@@ -51,6 +52,7 @@ class RowSelection:
         mask, options = self._by_numbers(rows), self.options
         tests = (
             (options.topics, self._by_topic),
+            (options.without, self._by_place),
             (options.tags, self._by_tag),
             (options.ids, self._by_id),
             (options.keys, self._by_key),
@@ -91,6 +93,19 @@ class RowSelection:
     def _by_topic(self, columns: RowColumns) -> Mask:
         at, lengths = (columns.rows[name] for name in ("topic_at", "topic_length"))
         return _is_one_of(columns, at, lengths, self.options.topics)
+
+    def _by_place(self, columns: RowColumns) -> Mask:
+        """Leave out what is held elsewhere."""
+        held, rows = self.options.without, columns.rows
+        assert held is not None
+        topics = columns.column("topic").dictionary_encode()
+        codes = topics.indices.to_numpy()
+        mask = np.ones(len(rows), dtype=np.bool_)
+        for code, topic in enumerate(topics.dictionary.to_pylist()):
+            mine = codes == code
+            numbers = (rows[name][mine] for name in ("log_offset", "store_ms"))
+            mask[mine] = ~is_held(held.of_topic(topic), *numbers)
+        return mask
 
     def _by_tag(self, columns: RowColumns) -> Mask:
         # What a filter of RocketMQ compares too, and what all rows have at hand.

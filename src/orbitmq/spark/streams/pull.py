@@ -27,7 +27,8 @@ from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.format.record import BODY_AT
 from orbitmq.log_read import Segment
 from orbitmq.spark.source.batches import Columns, LogChunk, RowMaker
-from orbitmq.spark.source.metrics import ReadMetrics
+from orbitmq.spark.source.held import Held, is_held
+from orbitmq.spark.source.metrics import ReadMetrics, noted, task_name
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.pushdown import Predicate
 from orbitmq.spark.source.selection import RowSelection
@@ -54,11 +55,16 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the ranges. WireError, PipelineError: they could not be had."""
     # The ranges say of which topics; the option may hold patterns.
-    wanted = RowSelection(replace(options, topics=()), predicates)
-    kernels = compiled()
-    maker = RowMaker(Columns.of(schema, options), wanted, kernels, ReadMetrics())
-    for chunk in range_chunks(ranges, options, kernels):
-        yield from maker.rows(chunk)
+    wanted = RowSelection(replace(options, topics=(), without=None), predicates)
+    kernels, metrics = compiled(), ReadMetrics(tasks=1)
+    maker = RowMaker(Columns.of(schema, options), wanted, kernels, metrics)
+    with noted(metrics, options.metrics_path, task_name() if options.metrics_path else ""):
+        for chunk in range_chunks(ranges, options, kernels):
+            metrics.log_bytes += chunk.segment.data.nbytes
+            metrics.records += len(chunk.rows)
+            for batch in maker.rows(chunk):
+                metrics.rows += batch.num_rows
+                yield batch
 
 
 def range_chunks(
@@ -69,7 +75,7 @@ def range_chunks(
         for one in ranges:
             with _fetching(loop, RangeFetcher(core, one, options)) as answers:
                 for body in _joined(answers):
-                    yield _chunk(kernels, one, body)
+                    yield _chunk(kernels, one, body, options.without)
 
 
 @contextmanager
@@ -209,14 +215,17 @@ class RangeFetcher(Fetcher):
         pass_over(self._options, what, step)
 
 
-def _chunk(kernels: Kernels, asked: QueueRange, body: bytes) -> LogChunk:
-    """Return the records of a pull answer that are of the range."""
+def _chunk(kernels: Kernels, asked: QueueRange, body: bytes, held: Held | None) -> LogChunk:
+    """Return the records of a pull answer that are of the range, and not elsewhere."""
     data = np.frombuffer(body, dtype=np.uint8)
     rows = _scan(kernels, data)
     # An inner batch that reaches into the range belongs to where it starts.
     offsets = rows["queue_offset"]
     name = f"{asked.topic}@{asked.broker_name}:{asked.queue_id}"
     inside = rows[(offsets >= asked.start) & (offsets < asked.end)]
+    if held is not None:
+        spans = held.of_queue(*asked[:3])
+        inside = inside[~is_held(spans, inside["queue_offset"], inside["store_ms"])]
     return LogChunk(Segment(0, Path(name), data), inside)
 
 

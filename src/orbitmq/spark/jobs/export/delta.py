@@ -18,10 +18,13 @@ from deltalake.transaction import AddAction
 from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
+from orbitmq.spark.jobs.export.options import only_by_engine
 
 COMMIT: Final = "orbitmq.commit"
 LOG_OFFSET: Final = "orbitmq.log_offset"
 DAY: Final = "day"
+_HIDING: Final = frozenset({"deletionVectors", "columnMapping"})
+"""What other engines may turn on; then a file alone does not tell its rows."""
 
 
 class DeltaTables:
@@ -57,6 +60,19 @@ class DeltaTables:
         opened = DeltaTable(str(self._root / table))
         done = opened.optimize.compact()
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
+    def files(self, table: str, commit: int) -> list[Path]:
+        """Return the files of the table after this commit, compacted or not."""
+        place = self._root / table
+        if not DeltaTable.is_deltatable(str(place)):
+            return []
+        opened = DeltaTable(str(place))
+        while (opened.transaction_version(COMMIT) or 0) > commit:
+            opened.load_as_version(opened.version() - 1)
+        features = set(opened.protocol().reader_features or ()) & _HIDING
+        if features:
+            raise only_by_engine(place, f"uses {', '.join(sorted(features))}")
+        return [Path(uri.removeprefix("file://")) for uri in opened.file_uris()]
 
     def sync(self, disk: Disk) -> None:
         """Make the tables' own logs durable."""

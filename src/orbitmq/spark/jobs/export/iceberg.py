@@ -15,12 +15,13 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import LessThan
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform
 
 from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
-from orbitmq.spark.jobs.export.options import no_compaction
+from orbitmq.spark.jobs.export.options import no_compaction, only_by_engine
 
 CATALOG: Final = "catalog.db"
 NAMESPACE: Final = "orbitmq"
@@ -65,6 +66,22 @@ class IcebergTables:
         """Not without an engine: pyiceberg would have to hold a whole day of rows in memory."""
         raise no_compaction("iceberg", "pyiceberg rewrites no files, an engine with Iceberg does")
 
+    def files(self, table: str, commit: int) -> list[Path]:
+        """Return the files of the table after this commit."""
+        if not self._catalog.table_exists((NAMESPACE, table)):
+            return []
+        opened = self._catalog.load_table((NAMESPACE, table))
+        snapshot = opened.current_snapshot()
+        while snapshot is not None and _commit_of(snapshot) > commit:
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else opened.snapshot_by_id(parent)
+        if snapshot is None:
+            return []
+        tasks = list(opened.scan(snapshot_id=snapshot.snapshot_id).plan_files())
+        if any(task.delete_files for task in tasks):
+            raise only_by_engine(self._root / table, "has deleted rows in files of their own")
+        return [Path(task.file.file_path.removeprefix("file://")) for task in tasks]
+
     def sync(self, disk: Disk) -> None:
         """Make the tables' metadata durable."""
         disk.sync_file_system(self._root)
@@ -81,6 +98,12 @@ class IcebergTables:
         ):
             spec.add_field("store_time", DayTransform(), "day")
         return self._catalog.load_table(name)
+
+
+def _commit_of(snapshot: Snapshot) -> int:
+    """Return the commit that a snapshot is of; 0: of none, as one that removed days."""
+    summary = snapshot.summary
+    return int(summary.additional_properties.get(COMMIT, "0")) if summary is not None else 0
 
 
 def open_catalog(root: Path) -> SqlCatalog:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from orbitmq.errors import ConfigError, PipelineError, StateFileError
+from orbitmq.errors import ConfigError, PipelineError
 from orbitmq.files.disk import Disk
 from orbitmq.files.lock import StoreLock
 from orbitmq.spark.context import Spark, context_of
@@ -220,7 +220,7 @@ class _ExportJob:
             raise PipelineError(what, step)
 
     def _bring_new(self, last: Manifest | None, report: ExportReport) -> None:
-        held = self._held(last)
+        held = Covered() if last is None else self._notes.covered(last)
         with report.timed("look"):
             found = self._source.look(held, last.anchor if last else None)
         report.read_bytes, report.end_offset = found.bytes, found.end_offset
@@ -237,15 +237,6 @@ class _ExportJob:
             with report.timed("commit"):
                 self._commit(found, facts, rows, last, job, commit, report)
         remove_attempts(self._notes)
-
-    def _held(self, last: Manifest | None) -> Covered:
-        if last is None:
-            return Covered()
-        try:
-            return Covered.from_json(last.covered)
-        except (KeyError, TypeError, ValueError) as error:
-            what = f"the manifest {last.number} does not say what the lake holds"
-            raise StateFileError(self._notes.root, what, "Export to a new directory.") from error
 
     def _lake_rows(self, found: Round, last: Manifest | None) -> LakeRows:
         """Return which columns each table has: those that it was made with, or those asked for now."""

@@ -48,7 +48,7 @@ class LogSource:
     def look(self, held: Covered, anchor: Anchor | None) -> Round:
         """Return what is new. PipelineError: this is another log, or what is needed was deleted."""
         plan = self._tail.relist()
-        self._require_same(plan, held, anchor)
+        require_same_log(self._root, plan, held, anchor)
         first = self._first(plan)
         reads, covered = self._reads(held, first, plan)
         spans = joined([span for spans in (*reads.spans.values(), reads.others) for span in spans])
@@ -119,19 +119,7 @@ class LogSource:
                 room -= split.end - split.start
         return [LogWork(number, tuple(splits)) for number, splits in enumerate(groups)]
 
-    # --- is it the same log, and all there? ---
-
-    def _require_same(self, plan: LogPlan, held: Covered, anchor: Anchor | None) -> None:
-        ends = [span.end for span in (*held.spans.values(), held.others) if span is not None]
-        if ends and max(ends) > plan.end:
-            what = (
-                f"{self._root}: the log ends at {plan.end}, but this lake holds it up to"
-                f" {max(ends)}: it is another store, or it lost its end in a crash"
-            )
-            raise PipelineError(what, _OTHER_LOG)
-        if anchor is not None and not _is_there(plan, anchor):
-            what = f"{self._root}: the record at log offset {anchor.log_offset} is not the one"
-            raise PipelineError(f"{what} that this lake holds: it is another store", _OTHER_LOG)
+    # --- is it all there? ---
 
     def _require_there(self, plan: LogPlan, span: Span) -> None:
         for gap in missing(plan, *span):
@@ -140,6 +128,20 @@ class LogSource:
                 step = "Export with bad-records=skip to go on without it."
                 raise PipelineError(f"{what}: it was deleted before it was exported", step)
             logger.warning("%s; going on without it", what)
+
+
+def require_same_log(root: Path, plan: LogPlan, held: Covered, anchor: Anchor | None) -> None:
+    """Raise PipelineError where a lake is of another log than this one."""
+    ends = [span.end for span in (*held.spans.values(), held.others) if span is not None]
+    if ends and max(ends) > plan.end:
+        what = (
+            f"{root}: the log ends at {plan.end}, but this lake holds it up to"
+            f" {max(ends)}: it is another store, or it lost its end in a crash"
+        )
+        raise PipelineError(what, _OTHER_LOG)
+    if anchor is not None and not _is_there(plan, anchor):
+        what = f"{root}: the record at log offset {anchor.log_offset} is not the one"
+        raise PipelineError(f"{what} that this lake holds: it is another store", _OTHER_LOG)
 
 
 def _is_there(plan: LogPlan, anchor: Anchor) -> bool:

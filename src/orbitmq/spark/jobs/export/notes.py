@@ -18,6 +18,7 @@ import msgspec
 from orbitmq.errors import StateFileError
 from orbitmq.files.disk import Disk, exists
 from orbitmq.files.replace import read_whole, write_durably
+from orbitmq.spark.jobs.export.covered import Covered
 
 DIRECTORY: Final = "_orbitmq"
 _MANIFEST: Final = re.compile(r"\d{8}\.json")
@@ -92,14 +93,27 @@ class Notes:
             return []
         return sorted(path for path in self._commits.iterdir() if _MANIFEST.fullmatch(path.name))
 
+    def read(self, path: Path) -> Manifest:
+        """Return one of the manifests."""
+        return self._read(path, read_whole(self._disk, path) or b"")
+
     def last(self) -> Manifest | None:
         """Return the newest manifest, which tells what the lake holds."""
         found = self.manifests()
-        return self._read(found[-1]) if found else None
+        return self.read(found[-1]) if found else None
 
     def pending(self) -> Manifest | None:
         """Return the commit that has begun and is not done."""
-        return self._read(self._pending) if exists(self._pending) else None
+        text = read_whole(self._disk, self._pending)  # another process may be about to rename it
+        return None if text is None else self._read(self._pending, text)
+
+    def covered(self, manifest: Manifest) -> Covered:
+        """Return what the lake holds after a commit. StateFileError: the manifest does not say it."""
+        try:
+            return Covered.from_json(manifest.covered)
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"the manifest {manifest.number} does not say what the lake holds"
+            raise StateFileError(self.root, what, "Export to a new directory.") from error
 
     def begin(self, manifest: Manifest) -> None:
         """Make it certain that this commit will be done."""
@@ -114,8 +128,8 @@ class Notes:
         self._disk.sync_directory(self._commits)
         self._disk.sync_directory(self._directory)
 
-    def _read(self, path: Path) -> Manifest:
+    def _read(self, path: Path, text: bytes) -> Manifest:
         try:
-            return msgspec.json.decode(read_whole(self._disk, path) or b"", type=Manifest)
+            return msgspec.json.decode(text, type=Manifest)
         except msgspec.MsgspecError as error:
             raise StateFileError(path, f"is no manifest ({error})", _STEP) from error

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from orbitmq.errors import ConfigError
+from orbitmq.errors import ConfigError, PipelineError
 from orbitmq.spark.jobs.export.values import Fields, read_schema, spark_type
 from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, parse_time
 
@@ -59,7 +59,7 @@ class ExportOptions:
         if from_offset is not None and not 0 <= from_offset <= OFFSET_MAX:
             raise ConfigError("from-offset", from_offset, "must be 0 or more")
         return cls(
-            to=_directory(to),
+            to=lake_directory("to", to),
             format=_format(format),
             topics=_topics(topics),
             since_ms=None if since is None else parse_time("since", since, _now_ms()),
@@ -75,18 +75,18 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _directory(text: str | Path) -> Path:
-    """Return where the lake lies."""
+def lake_directory(name: str, text: str | Path) -> Path:
+    """Return where a lake lies. ConfigError: the option of this name says nothing that can be."""
     if url := _URL.fullmatch(str(text)):
         if url[1].lower() != "file":
             rule = "must be a directory that all machines see, as /lake or file:///lake"
-            raise ConfigError("to", str(text), rule)
+            raise ConfigError(name, str(text), rule)
         text = url[2]
     if not str(text).strip():
-        raise ConfigError("to", str(text), "names no directory")
+        raise ConfigError(name, str(text), "names no directory")
     path = Path(text).absolute()
     if path.exists() and not path.is_dir():
-        raise ConfigError("to", str(path), "is a file, not a directory")
+        raise ConfigError(name, str(path), "is a file, not a directory")
     return path
 
 
@@ -135,3 +135,8 @@ def _bad_records(text: str) -> BadRecords:
 def no_compaction(format_: str, why: str) -> ConfigError:
     """Return the error for tables whose small files stay."""
     return ConfigError("format", format_, f"{why}; a lake in Delta can be compacted")
+
+
+def only_by_engine(table: Path, why: str) -> PipelineError:
+    """Return the error for a table whose files do not tell its rows."""
+    return PipelineError(f"{table} {why}", "Read it with the engine that changed it.")

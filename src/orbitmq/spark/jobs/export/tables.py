@@ -26,6 +26,9 @@ class Tables(Protocol):
     def compact(self, table: str) -> tuple[int, int]:
         """Make few files of many small ones; return how many were replaced, and by how many."""
 
+    def files(self, table: str, commit: int) -> list[Path] | None:
+        """Return the files of a table after this commit, whatever came later; None: manifests tell."""
+
     def sync(self, disk: Disk) -> None:
         """Make durable what the libraries of the format have written, which sync nothing."""
 
@@ -48,6 +51,9 @@ class PlainTables:
     def compact(self, table: str) -> NoReturn:
         """A reader would see rows twice, or not at all, while files change places."""
         raise no_compaction("parquet", "a directory of files cannot be changed in one step")
+
+    def files(self, table: str, commit: int) -> None:
+        """Nobody rewrites them."""
 
     def sync(self, disk: Disk) -> None:
         """Names are durable already."""

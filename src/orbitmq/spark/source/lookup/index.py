@@ -7,7 +7,7 @@ first and last entries belong to them: their other keys may have been entered el
 
 A chain can be cut without a trace (a previous item of 0), and a running broker writes entries and header
 before the slots that lead to them. So all entries of an index are looked at where they are few enough; a
-larger index is walked by its chains, its last file excepted.
+larger index is walked by its chains, and of its last file the newest entries are looked at as well.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,6 +24,7 @@ from orbitmq.format.index_file import (
     ENTRY_BYTES,
     ENTRY_DTYPE,
     FIRST_ITEM,
+    SLOT_BYTES,
     decode_header,
     entry_position,
 )
@@ -32,8 +33,10 @@ from orbitmq.spark.source.segment import open_segment
 from orbitmq.store.offline.query import IndexFile, follow_chain
 from orbitmq.units import MiB
 
-WHOLE_BYTES_MAX: Final = 256 * MiB
+WHOLE_BYTES_MAX: Final = 16 * MiB
 """So many bytes of entries are read in full rather than by their chains."""
+NEWEST_ENTRIES: Final = 400_000
+"""Of the last file: slots lag by what a broker enters between two flushes of its index, a second's work."""
 
 Entries = npt.NDArray[np.void]  # of ENTRY_DTYPE
 OnRead = Callable[[int], None]
@@ -64,9 +67,13 @@ def find_keys(layout: StoreLayout, hashes: frozenset[int], on_read: OnRead) -> K
     covered: list[tuple[int, int]] = []
     before: int | None = None  # last record of the file before, if that could be used
     for file in files:
-        whole = read_whole or file is files[-1]
-        found = _all_entries(file, hashes) if whole else _chains(file, layout.index_slots, hashes)
-        on_read(file.entries.nbytes if whole else (len(found or ()) + len(hashes)) * ENTRY_BYTES)
+        if read_whole:
+            found = _all_entries(file.entries, hashes, on_read)
+        else:
+            found = _chains(file, layout.index_slots, hashes, on_read)
+            if file is files[-1] and found is not None:
+                newest = _all_entries(file.entries[-NEWEST_ENTRIES:], hashes, on_read)
+                found = None if newest is None else found + newest
         if found is not None:
             offsets += found
             # A record's keys may lie in two files: its first ones then need the file before.
@@ -101,20 +108,24 @@ def _open(path: Path, layout: StoreLayout) -> _CoveringFile | None:
     return _CoveringFile(IndexFile(path, header, data), entries, first, last)
 
 
-def _all_entries(file: _CoveringFile, hashes: frozenset[int]) -> list[int] | None:
+def _all_entries(entries: Entries, hashes: frozenset[int], on_read: OnRead) -> list[int] | None:
     """Return the offsets of all entries with these hashes, None if the entries are not in log order."""
-    offsets = file.entries["log_offset"].astype(np.int64)
+    on_read(entries.nbytes)
+    offsets = entries["log_offset"].astype(np.int64)
     if (np.diff(offsets) < 0).any():
         return None
-    wanted = np.isin(file.entries["key_hash"].astype(np.int32), np.fromiter(hashes, np.int32))
+    wanted = np.isin(entries["key_hash"].astype(np.int32), np.fromiter(hashes, np.int32))
     found: list[int] = offsets[wanted].tolist()
     return found
 
 
-def _chains(file: _CoveringFile, slots: int, hashes: Iterable[int]) -> list[int] | None:
+def _chains(
+    file: _CoveringFile, slots: int, hashes: Iterable[int], on_read: OnRead
+) -> list[int] | None:
     offsets: list[int] = []
     for wanted in hashes:
         chain = follow_chain(file.file, slots, wanted)
+        on_read(SLOT_BYTES + chain.walked * ENTRY_BYTES)
         newest_first = all(newer >= older for newer, older in pairwise(chain.log_offsets))
         if not chain.whole or not newest_first:
             return None

@@ -4,6 +4,7 @@ option                                 | found by
 keys, ids                              | index files (`lookup/index.py`); an offset id names its place itself
 startTime, endTime                     | halving over the log (`lookup/times.py`)
 topics, tags, queueId, queue offsets   | units of the consume queues (`lookup/units.py`)
+without                                | what is held elsewhere of all wanted topics is left out
 
 The answer is complete or there is none: whatever files do not prove is among the ranges to be read.
 """
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 from orbitmq.format.index_file import key_hash
 from orbitmq.format.kernels import Kernels, compiled
 from orbitmq.log_read import LogPlan
+from orbitmq.spark.source.held import uncovered
 from orbitmq.spark.source.lookup.index import find_keys
 from orbitmq.spark.source.lookup.times import time_stretch
 from orbitmq.spark.source.lookup.units import (
@@ -32,6 +34,11 @@ SHARE_MIN: Final = 4
 """A topic is looked up by its queues if they are at most one in so many: else the log is read anyway."""
 WORDS_MAX: Final = 10_000
 """Keys and ids times topics; for more the log is read."""
+INDEX: Final = "index"
+QUEUES: Final = "consume queues"
+TIMES: Final = "store times"
+HELD: Final = "ranges held elsewhere"
+"""What a read was narrowed by, as its figures tell it."""
 
 
 class ScanRanges(NamedTuple):
@@ -45,6 +52,7 @@ class ScanRanges(NamedTuple):
     offsets: list[int]
     ranges: list[Range]
     read_bytes: int  # of queue and index files, to find this out
+    found_by: tuple[str, ...] = ()
 
 
 def scan_ranges(plan: LogPlan, options: ReadOptions) -> ScanRanges | None:
@@ -63,7 +71,8 @@ class _Lookup:
         self._plan, self._options = plan, options
         self._start = max(plan.start, options.start_offset or 0)
         self._end = plan.end if options.end_offset is None else min(plan.end, options.end_offset)
-        self._narrowed = False
+        self._held = [] if options.without is None else options.without.stretches(options.topics)
+        self._found_by: list[str] = [HELD] if self._held else []
         self._read_bytes = 0
 
     @cached_property
@@ -82,7 +91,8 @@ class _Lookup:
             self._plan, options.start_ms, options.end_ms, self._kernels, self._count
         )
         self._start, self._end = max(self._start, start), min(self._end, end)
-        self._narrowed = (self._start, self._end) != before
+        if (self._start, self._end) != before:
+            self._found_by.append(TIMES)
 
     def run(self) -> ScanRanges | None:
         if self._start >= self._end:
@@ -90,15 +100,16 @@ class _Lookup:
         found = self._by_key() if self._options.keys or self._options.ids else None
         if found is None:
             found = self._by_queue()
-        if found is None and self._narrowed:
+        if found is None and self._found_by:
             return self._answer((), [(self._start, self._end)])
         return found
 
     def _answer(self, offsets: Iterable[int], ranges: Iterable[Range]) -> ScanRanges:
         clipped = ((max(low, self._start), min(high, self._end)) for low, high in ranges)
-        joined = join(part for part in clipped if part[0] < part[1])
+        joined = [part for one in join(clipped) for part in uncovered(self._held, *one)]
         inside = (offset for offset in offsets if self._start <= offset < self._end)
-        return ScanRanges(outside(inside, joined), joined, self._read_bytes)
+        singles = outside(inside, join([*joined, *self._held]))
+        return ScanRanges(singles, joined, self._read_bytes, tuple(self._found_by))
 
     # --- by key ---
 
@@ -131,6 +142,7 @@ class _Lookup:
                 return None
             offsets += unknown.offsets
             ranges += unknown.ranges
+        self._found_by.append(INDEX)
         return self._answer(offsets, ranges)
 
     # --- by queue ---
@@ -142,7 +154,8 @@ class _Lookup:
         queues = list_queues(self._plan.layout)
         if not queues or (not query.has_queue_range and not _is_rare(queues, query)):
             return None
-        return self._find_units(queues, query)
+        found = self._find_units(queues, query)
+        return None if found is None else found._replace(found_by=(*self._found_by, QUEUES))
 
     def _find_units(self, queues: list[Queue], query: UnitQuery) -> ScanRanges | None:
         found = find_units(
@@ -156,17 +169,6 @@ def _is_rare(queues: list[Queue], query: UnitQuery) -> bool:
         len(queue.files) for queue in queues if query.wants_queue(queue.topic, queue.queue_id)
     )
     return wanted * SHARE_MIN <= sum(len(queue.files) for queue in queues)
-
-
-def uncovered(covered: Iterable[Range], start: int, end: int) -> list[Range]:
-    """Return what of [start, end) lies in none of the stretches."""
-    rest: list[Range] = []
-    for low, high in sorted(covered):
-        if low > start:
-            rest.append((start, min(low, end)))
-        start = max(start, high)
-    rest.append((start, end))
-    return [(low, high) for low, high in rest if low < high]
 
 
 def outside(offsets: Iterable[int], ranges: Iterable[Range]) -> list[int]:

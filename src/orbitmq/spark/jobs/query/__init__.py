@@ -1,0 +1,1 @@
+"""Search and SQL over a log and a lake as one table (`orbitmq spark query`)."""
