@@ -68,7 +68,7 @@ def audit(
     """Show traffic, sizes, latency, duplicates, lag, retries, dead letters and traces. Changes nothing.
 
     Lag counts the messages that a group's tags or SQL92 filter let through. What a group wants is known from
-    its members (--namesrv), from the store's own files, or from --subscription; else lag is "at most" so much.
+    its members (--namesrv), from the store's own files, or from --subscription; else lag is "at most" that.
     """
     require_pyspark()
     from orbitmq.cli.spark.progress import shown_progress

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from orbitmq.format.columns import Ints
 from orbitmq.spark.jobs.audit.facts import add
-from orbitmq.spark.jobs.audit.keyed import ID, KEY, PLACES_MAX, continues, group_numbers, unpacked
+from orbitmq.spark.jobs.audit.keyed import ID, KEY, PLACES_SHOWN, continues, group_numbers, unpacked
 
 _BY_NAMES: Final = {ID: "id", KEY: "key"}
 
@@ -33,7 +33,7 @@ class Offender(NamedTuple):
     by: str  # "id" or "key"
     value: str
     copies: int
-    places: tuple[Place, ...]  # some of them, in log order
+    places: tuple[Place, ...]  # the first of them, in log order
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class Grouped:
         """Return where copies of a group lie."""
         start = int(self.starts[group])
         rows = np.arange(start, start + int(self.sizes[group]))
-        rows = rows[self.copies_of_rows[rows] > 0][:PLACES_MAX]
+        rows = rows[self.copies_of_rows[rows] > 0][:PLACES_SHOWN]
         found = self.table.select(list(Place._fields)).take(rows).to_pylist()
         return tuple(Place(**one) for one in found)
 

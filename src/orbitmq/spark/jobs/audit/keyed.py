@@ -41,8 +41,10 @@ SCHEMA: Final = pa.schema(
         "store_ms": pa.int64(),
     }
 )
-PLACES_MAX: Final = 5
-"""Places of copies of one text that are remembered: the first ones, and the last."""
+PLACES_SHOWN: Final = 5
+PLACES_MAX: Final = PLACES_SHOWN + 1
+"""Places of copies of one text that a task remembers: the first ones, and the last, with which the batch that
+the next task begins with may go on."""
 ROWS_MAX: Final = 131_072
 """So many rows wait before they are handed out."""
 

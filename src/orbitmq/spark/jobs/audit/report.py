@@ -228,13 +228,13 @@ class AuditReport:
 
     def html(self) -> str:
         """Return a page that needs nothing else: tables, and charts beside them."""
-        from orbitmq.spark.jobs.audit.page import page
+        from orbitmq.spark.jobs.audit.page.page import page
 
         return page(self)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from orbitmq.spark.jobs.audit.page import framed
+        from orbitmq.spark.jobs.audit.page.page import framed
 
         return framed(self)
 
