@@ -90,7 +90,7 @@ class InProcessSpark:
         self._directory = directory or Path.cwd()  # where tasks run
 
     def parallelize(self, tasks: Iterable[Any], slices: int) -> "_Tasks":
-        return _Tasks(list(tasks), self._directory)
+        return _Tasks([[task] for task in tasks], self._directory)
 
     def accumulator(self, value: int) -> "_Sum":
         return _Sum(value)
@@ -107,24 +107,30 @@ class _Sum:
 class _Tasks:
     def __init__(
         self,
-        tasks: list[Any],
+        partitions: list[list[Any]],
         directory: Path,
         work: Callable[..., Iterator[Any]] | None = None,
     ) -> None:
-        self._tasks = tasks
+        self._partitions = partitions
         self._directory = directory
         self._work = work
 
     def mapPartitionsWithIndex(self, work: Callable[..., Iterator[Any]]) -> "_Tasks":
-        return _Tasks(self._tasks, self._directory, work)
+        return _Tasks(self._partitions, self._directory, work)
+
+    def partitionBy(self, count: int, place: Callable[[Any], int]) -> "_Tasks":
+        partitions: list[list[Any]] = [[] for _ in range(count)]
+        for key, value in self.collect():
+            partitions[place(key) % count].append((key, value))
+        return _Tasks(partitions, self._directory)
 
     def collect(self) -> list[Any]:
         found: list[Any] = []
         sent = cloudpickle.dumps(self._work)  # once, as Spark does; each task has a copy of its own
         with chdir(self._directory):
-            for number, task in enumerate(self._tasks):
+            for number, partition in enumerate(self._partitions):
                 work = pickle.loads(sent)
-                found += pickle.loads(pickle.dumps(list(work(number, iter([task])))))
+                found += pickle.loads(pickle.dumps(list(work(number, iter(partition)))))
         return found
 
 

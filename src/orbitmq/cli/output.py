@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from orbitmq.units import bytes_text as bytes_text  # noqa: PLC0414  (for all commands)
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -89,16 +91,6 @@ def cell_text(cell: object) -> str:
 def one_line(text: str) -> str:
     """Return the text without characters that would move the cursor or change colours."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def bytes_text(count: int) -> str:
-    """Return a size for people: 1.3 GiB."""
-    value, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def time_text(ms: int) -> str:

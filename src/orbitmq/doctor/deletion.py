@@ -1,42 +1,22 @@
 """Which segments of a store go next, when and why, and what groups have not read of them."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from orbitmq.doctor.disk import DiskUse, Limits, Loss, NextDeletion, next_delete_hour
 from orbitmq.doctor.queue_files import QueueFacts
 from orbitmq.errors import StoreError
 from orbitmq.files.layout import QueueKind
-from orbitmq.files.state_file import read_state
 from orbitmq.store.config import StoreConfig
+from orbitmq.store.offline.group_places import GroupPlace, read_places
 from orbitmq.store.offline.reader import OfflineStore
 
 
-class GroupPlace(NamedTuple):
-    """Where a group stands in a queue, by consumerOffset.json."""
-
-    group: str
-    topic: str
-    queue_id: int
-    offset: int
-
-
-def read_places(store: OfflineStore) -> list[GroupPlace]:
+def places_of(store: OfflineStore) -> list[GroupPlace]:
     """Return all offsets of groups; none if the file cannot be read (a check names it)."""
     try:
-        table = read_state(store.layout.config("consumerOffset.json")).get("offsetTable") or {}
+        return read_places(store.layout)
     except StoreError:
         return []
-    return list(_places(table)) if isinstance(table, dict) else []
-
-
-def _places(table: dict[str, object]) -> Iterator[GroupPlace]:
-    for name, row in table.items():
-        topic, separator, group = name.partition("@")
-        if separator and isinstance(row, dict):
-            for queue_id, offset in row.items():
-                if str(queue_id).isdecimal() and isinstance(offset, int):
-                    yield GroupPlace(group, topic, int(queue_id), offset)
 
 
 def next_deletion(

@@ -10,7 +10,7 @@ import msgspec
 from orbitmq.clock import Clock, SystemClock
 from orbitmq.doctor import disk, index, key, newest, offsets, soundness, store_times
 from orbitmq.doctor.asked import Asked
-from orbitmq.doctor.deletion import losses, next_deletion, read_places
+from orbitmq.doctor.deletion import losses, next_deletion, places_of
 from orbitmq.doctor.index_files import first_entry, measure_files
 from orbitmq.doctor.log_tail import LogTail, Missing, read_tail
 from orbitmq.doctor.queue_files import QueueFacts, iter_queues
@@ -173,7 +173,7 @@ class DirectoryDoctor:
     def _offsets(self) -> None:
         places = [
             place
-            for place in read_places(self.store)
+            for place in places_of(self.store)
             if self.asked.wants_group(place.group) and self.asked.wants_topic(place.topic)
         ]
         judged = [
@@ -268,7 +268,7 @@ class DirectoryDoctor:
             self.store, config, disks, log_end=self.tail.end, now_ms=self.now_ms
         )
         if deletion is not None:
-            places = [p for p in read_places(self.store) if self.asked.wants_group(p.group)]
+            places = [p for p in places_of(self.store) if self.asked.wants_group(p.group)]
             lost = tuple(losses(self.store, deletion, self.queues, places))
             deletion = disk.NextDeletion(
                 at_ms=deletion.at_ms,

@@ -2,8 +2,8 @@
 
 `session()` makes a Spark session that knows the format "orbitmq"; `register` adds it to one that is there.
 `decode` makes values of bodies. `sql92` is what a consumer subscribes to, as a condition of Spark.
-`query` is log and lake as one table. `rebuild`, `verify`, `export`, `load` and `replay` are the jobs of the
-commands of `orbitmq spark` that have these names.
+`query` is log and lake as one table. `rebuild`, `verify`, `audit`, `export`, `load` and `replay` are the
+jobs of the commands of `orbitmq spark` that have these names.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from orbitmq.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from orbitmq.spark.bodies import decode
+    from orbitmq.spark.jobs.audit.job import audit
     from orbitmq.spark.jobs.export.job import export
     from orbitmq.spark.jobs.load.job import LoadOptions, load
     from orbitmq.spark.jobs.query.job import query
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LoadOptions",
     "ReplayOptions",
+    "audit",
     "decode",
     "export",
     "load",
@@ -44,6 +46,7 @@ __getattr__ = lazy_exports(
     {
         "LoadOptions": "orbitmq.spark.jobs.load.job",
         "ReplayOptions": "orbitmq.spark.jobs.replay.job",
+        "audit": "orbitmq.spark.jobs.audit.job",
         "decode": "orbitmq.spark.bodies",
         "export": "orbitmq.spark.jobs.export.job",
         "load": "orbitmq.spark.jobs.load.job",

@@ -3,6 +3,7 @@
 import typer
 
 from orbitmq.cli.spark import (
+    audit,
     dispatch,
     doctor,
     export,
@@ -24,6 +25,7 @@ app.command()(verify.verify)
 app.command()(dispatch.dispatch)
 app.command()(export.export)
 app.add_typer(lake.app, name="lake")
+app.command()(audit.audit)
 app.command()(load.load)
 app.command()(query.query)
 app.command()(replay.replay)

@@ -1,7 +1,7 @@
 """A store's log as the source of an export: what is new in it, cut into tasks."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -55,7 +55,11 @@ class LogSource:
         for span in spans:
             self._require_there(plan, span)
         total = sum(span.end - span.start for span in spans)
-        return Round(self._tasks(plan, spans, total), covered, total, plan.end, reads)
+        tasks = [
+            LogWork(number, splits)
+            for number, splits in enumerate(task_splits(plan, spans, self._cores))
+        ]
+        return Round(tasks, covered, total, plan.end, reads)
 
     def work(
         self, round_: Round, rows: LakeRows, files: AttemptFiles, counter: StageCounter
@@ -105,20 +109,6 @@ class LogSource:
         found, others = advanced(held.others, first, plan.start, plan.end)
         return LogReads(reads, tuple(found)), Covered(spans, others)
 
-    def _tasks(self, plan: LogPlan, spans: list[Span], total: int) -> list[LogWork]:
-        each = total // (TASKS_PER_CORE * max(self._cores, 1))
-        task_bytes = min(max(each, TASK_BYTES_MIN), TASK_BYTES_MAX)
-        groups: list[list[Split]] = []
-        room = 0
-        for span in spans:
-            for split in cut(plan, task_bytes, span.start, span.end):
-                if room <= 0:
-                    groups.append([])
-                    room = task_bytes
-                groups[-1].append(split)
-                room -= split.end - split.start
-        return [LogWork(number, tuple(splits)) for number, splits in enumerate(groups)]
-
     # --- is it all there? ---
 
     def _require_there(self, plan: LogPlan, span: Span) -> None:
@@ -142,6 +132,23 @@ def require_same_log(root: Path, plan: LogPlan, held: Covered, anchor: Anchor | 
     if anchor is not None and not _is_there(plan, anchor):
         what = f"{root}: the record at log offset {anchor.log_offset} is not the one"
         raise PipelineError(f"{what} that this lake holds: it is another store", _OTHER_LOG)
+
+
+def task_splits(plan: LogPlan, spans: Sequence[Span], cores: int) -> list[tuple[Split, ...]]:
+    """Cut stretches of a log into tasks, a few for each core."""
+    total = sum(span.end - span.start for span in spans)
+    each = total // (TASKS_PER_CORE * max(cores, 1))
+    task_bytes = min(max(each, TASK_BYTES_MIN), TASK_BYTES_MAX)
+    groups: list[list[Split]] = []
+    room = 0
+    for span in spans:
+        for split in cut(plan, task_bytes, span.start, span.end):
+            if room <= 0:
+                groups.append([])
+                room = task_bytes
+            groups[-1].append(split)
+            room -= split.end - split.start
+    return [tuple(splits) for splits in groups]
 
 
 def _is_there(plan: LogPlan, anchor: Anchor) -> bool:

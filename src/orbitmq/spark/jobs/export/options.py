@@ -61,10 +61,10 @@ class ExportOptions:
         return cls(
             to=lake_directory("to", to),
             format=_format(format),
-            topics=_topics(topics),
+            topics=names_of(topics),
             since_ms=None if since is None else parse_time("since", since, _now_ms()),
             from_offset=from_offset,
-            bad_records=_bad_records(bad_records),
+            bad_records=fail_or_skip(bad_records),
             dry_run=dry_run,
             decode=_decode(body, schema),
             schema=_schema(schema),
@@ -102,11 +102,12 @@ def _format(text: str) -> Format:
     return found
 
 
-def _topics(names: Sequence[str]) -> tuple[str, ...]:
+def names_of(names: Sequence[str], option: str = "topic") -> tuple[str, ...]:
+    """Return names that may stand in one text, with commas, each once."""
     parts = [part.strip() for text in names for part in text.split(",")]
     found = tuple(dict.fromkeys(part for part in parts if part))
     if names and not found:
-        raise ConfigError("topic", ",".join(names), "names no topic")
+        raise ConfigError(option, ",".join(names), f"names no {option}")
     return found
 
 
@@ -126,7 +127,8 @@ def _schema(given: str | Path | Mapping[str, Fields] | None) -> Mapping[str, Fie
     return given
 
 
-def _bad_records(text: str) -> BadRecords:
+def fail_or_skip(text: str) -> BadRecords:
+    """Return what becomes of a damaged place, where no row can show it."""
     if text.lower() not in ("fail", "skip"):
         raise ConfigError("bad-records", text, "must be fail or skip")
     return BadRecords(text.lower())

@@ -37,7 +37,7 @@ _COLUMNS: Final = frozenset(
         *("tags", "keys", "properties", "flag", "body"),
     )
 )
-_ORIGINS: Final = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC")
+ORIGINS: Final = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC")
 """Properties by which a dead letter says where it belongs; the first one is of RocketMQ 5."""
 _SYSTEM_PREFIX: Final = "rmq_sys_"
 
@@ -67,7 +67,7 @@ def replayed_rows(frame: DataFrame, to_topic: str | None) -> DataFrame:
 def _target(to_topic: str | None) -> Column:
     if to_topic is not None:
         return F.lit(to_topic)
-    return F.coalesce(*(F.col("properties").getItem(name) for name in _ORIGINS))
+    return F.coalesce(*(F.col("properties").getItem(name) for name in ORIGINS))
 
 
 def sent_columns(rows: DataFrame) -> DataFrame:

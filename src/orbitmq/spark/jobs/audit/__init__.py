@@ -1,0 +1,1 @@
+"""What a log says about its messages and their readers: see `job.py`."""
