@@ -23,9 +23,14 @@ class Attempts:
 
 
 def park(
-    world: BrokerWorld, client: FakeConnection, attempts: Attempts, *, wait_ms: float = 1_000
+    world: BrokerWorld,
+    client: FakeConnection,
+    attempts: Attempts,
+    *,
+    wait_ms: float = 1_000,
+    queue_id: int = 0,
 ) -> Parked:
-    parked = Parked(client, "T", 0, 0, world.clock.monotonic_ms() + wait_ms, attempts)
+    parked = Parked(client, "T", queue_id, 0, world.clock.monotonic_ms() + wait_ms, attempts)
     world.context.long_poll.park(parked)
     return parked
 
@@ -204,7 +209,7 @@ def test_deadlines_come_in_order(tmp_path: Path) -> None:
 def test_answered_ones_are_forgotten_although_an_earlier_one_still_waits(tmp_path: Path) -> None:
     with BrokerWorld(tmp_path) as world:
         client, poll = world.connect(), world.context.long_poll
-        park(world, client, Attempts(answer=False), wait_ms=500)
+        park(world, client, Attempts(), wait_ms=500, queue_id=1)
         for _ in range(3_000):
             park(world, client, Attempts())
             poll.wake("T", 0)
