@@ -1,9 +1,9 @@
 """The pipeline's jobs that write, each against the way that people have without them, in one run.
 
-    python bench/bench_lake.py [--size full|smoke] [--only load export] [--directory DIR] [--json FILE]
+    python bench/bench_lake.py [--size full|smoke] [--only load export search] [--directory DIR] [--json FILE]
 
 Parts: load (a table becomes a store, against sending the same rows to the broker), export (a log becomes
-tables of a lake, against Spark writing the same rows to Parquet).
+tables of a lake, against Spark writing the same rows to Parquet), search (a key, against a full scan).
 Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
 """
 
@@ -18,11 +18,13 @@ from pathlib import Path
 import harness
 import lake_export
 import lake_load
+import lake_search
 from harness import Line
 
 PARTS: dict[str, Callable[[str, Path], list[Line]]] = {
     "load": lake_load.lines,
     "export": lake_export.lines,
+    "search": lake_search.lines,
 }
 SIZES = ("full", "smoke")
 
