@@ -327,6 +327,8 @@ def test_a_cluster_and_its_lake_are_one_table_too(
     assert numbers() == list(range(200))
     assert numbers(keys=["hot"], topics=["Pull"]) == list(range(1, 200, 2))
 
+    expire(lake, {"*": 1})  # nothing is so old
+    assert numbers() == list(range(200))
     expire(lake, {"*": 1}, now_ms=10**13)  # all that is there; the brokers have it still
     assert numbers() == list(range(200))
     export(spark, lake, namesrv=broker.namesrv)  # type: ignore[arg-type]
