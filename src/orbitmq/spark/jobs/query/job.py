@@ -140,6 +140,7 @@ class Query:
     def _log_figures(self) -> SideFigures | None:
         if self._options.reads is None:
             return None
+        assert self._metrics_path, "figures are of a query that was given a directory for them"
         found = read_metrics(self._metrics_path)
         read_bytes: int | None = found.log_bytes + found.lookup_bytes
         if not found.tasks and not is_local(self._spark.sparkContext.master or ""):
