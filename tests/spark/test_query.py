@@ -31,7 +31,7 @@ Wanted = Callable[[Any], bool]
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, World]:
     """Stores with lakes of all formats, in directories with odd names; no test changes them."""
-    made = {name: tmp_path_factory.mktemp(name) / f"a \u00fc {name}" for name in FORMATS}
+    made = {name: tmp_path_factory.mktemp(name) / f"a \u00fc [1] {name}" for name in FORMATS}
     for directory in made.values():
         directory.mkdir()
     return {name: shared_world(directory, name) for name, directory in made.items()}
