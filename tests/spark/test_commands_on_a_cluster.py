@@ -19,6 +19,7 @@ from orbitmq.units import MiB
 from spark.drivers import ONE_EXECUTOR, SMALL, quick_executors
 from spark.faulty_commands import SPECULATION, FaultyCommand
 from spark.load_world import SETTINGS as LOAD_SETTINGS
+from spark.query_world import shared_world
 from spark.rebuild_world import leftovers, made_files
 from spark.standalone import StandaloneCluster
 
@@ -39,6 +40,24 @@ def test_the_doctor_finds_everything_right(cluster: StandaloneCluster) -> None:
     checks = json.loads(done.stdout)
     assert {check["state"] for check in checks} == {"ok"}
     assert checks[-1]["what"] == "workers"
+
+
+@pytest.mark.feature("P11", "P15")
+def test_a_query_finds_what_log_and_lake_hold(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    world = shared_world(tmp_path, "parquet")
+    given = SMALL | quick_executors() | ONE_EXECUTOR
+    conf = [word for item in given.items() for word in ("--conf", "=".join(item))]
+    words = (*world.arguments(), "--key", "hot", "--output", "json", "--master", cluster.master)
+
+    done = command.run("spark", "query", *words, *conf)
+
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line)["log_offset"] for line in done.stdout.splitlines()]
+    assert found == sorted(one.log_offset for one in world.sent.values() if "hot" in one.keys)
+    assert len(found) == 107
+    read = next(json.loads(line)["read"] for line in done.stderr.splitlines() if '"read"' in line)
+    assert read["log"]["found_by"] == ["index"]
+    assert 0 < read["log"]["read_bytes"] < read["log"]["of_bytes"]
 
 
 @pytest.mark.feature("P5", "P15")

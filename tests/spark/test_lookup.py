@@ -10,7 +10,7 @@ import pytest
 
 import golden_stores
 from orbitmq.client import Admin, Message, Producer
-from orbitmq.format.index_file import key_hash
+from orbitmq.format.index_file import key_hash, slot_position
 from orbitmq.spark.source.lookup import index as lookup_index
 from orbitmq.spark.source.lookup import lookup
 from orbitmq.spark.source.lookup import times as lookup_times
@@ -301,6 +301,33 @@ def test_the_first_and_the_last_record_of_an_index_are_not_covered_by_it(tmp_pat
 
     # Other keys of these two may stand elsewhere, or nowhere.
     assert found == ([offsets[4]], [(offsets[0] + 1, offsets[-1])])
+
+
+@pytest.mark.feature("P3.options")
+def test_a_large_index_is_walked_and_its_newest_entries_are_looked_at(tmp_path: Path) -> None:
+    config = StoreConfig(root=tmp_path / "store", index_slots=50, index_items=1000)
+    with MessageStore.open(config, background=False) as store:
+        for number in range(400):
+            store.append(make_request(number, "T", keys=f"key{number}", unique=False))
+    conf = tmp_path / "broker.conf"
+    conf.write_text("maxHashSlotNum=50\nmaxIndexNum=1000\n")
+    (file,) = (config.root / "index").iterdir()
+    with file.open(
+        "r+b"
+    ) as opened:  # a broker that is about to write the slots of its newest entries
+        opened.seek(slot_position(key_hash("T", "key395"), 50))
+        opened.write(bytes(4))
+    world = World(config.root, conf)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookup_index, "NEWEST_ENTRIES", 20)
+        newest = world.looked_up(BY_CHAINS, topics="T", keys="key395")
+        old = world.looked_up(
+            BY_CHAINS, topics="T", keys="key7", metricsPath=str(tmp_path / "figures")
+        )
+
+    assert [row["keys"] for row in newest + old] == [["key395"], ["key7"]]
+    assert 20 * 20 < read_metrics(tmp_path / "figures").lookup_bytes < 200 * 20
 
 
 @pytest.mark.feature("P3.options")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -72,7 +73,7 @@ class DeltaTables:
         features = set(opened.protocol().reader_features or ()) & _HIDING
         if features:
             raise only_by_engine(place, f"uses {', '.join(sorted(features))}")
-        return [Path(uri.removeprefix("file://")) for uri in opened.file_uris()]
+        return [Path(unquote(uri.removeprefix("file://"))) for uri in opened.file_uris()]
 
     def sync(self, disk: Disk) -> None:
         """Make the tables' own logs durable."""

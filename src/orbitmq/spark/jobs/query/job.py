@@ -11,6 +11,7 @@ deleted later is missed by nobody: the log's table sees that it begins later tha
 """
 
 import os
+import re
 from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
@@ -38,6 +39,8 @@ from orbitmq.spark.streams.cluster import ClusterView
 
 HITS_MAX: Final = 1_000
 """For more rows than these it is not worth naming each to Parquet's reader."""
+_GLOB: Final = re.compile(r"[\\{}\[\]*?]")
+"""What Spark takes for a pattern in a path."""
 _COUNTED: Final[Mapping[str, str]] = {"log": "a log", "queues": "queues"}
 _OTHER_KIND: Final = (
     "A store and a cluster count differently: give what the lake was exported from."
@@ -140,6 +143,7 @@ class Query:
     def _log_figures(self) -> SideFigures | None:
         if self._options.reads is None:
             return None
+        assert self._metrics_path, "figures are of a query that was given a directory for them"
         found = read_metrics(self._metrics_path)
         read_bytes: int | None = found.log_bytes + found.lookup_bytes
         if not found.tasks and not is_local(self._spark.sparkContext.master or ""):
@@ -156,7 +160,7 @@ class Query:
         reader = self._spark.read.schema(MESSAGE_SCHEMA)
         if self._metrics_path:
             reader = reader.options(**COUNTED)
-        paths = [part.path for part in self._hits.parts]
+        paths = [_GLOB.sub(r"\\\g<0>", part.path) for part in self._hits.parts]
         # `error` is in no file, so it is null: a message that a lake holds is a good one.
         rows = reader.parquet(*paths)
         for condition in self._conditions():

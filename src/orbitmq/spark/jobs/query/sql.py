@@ -1,4 +1,4 @@
-"""A user's SQL over the messages, a user's regular expression, and what is wrong with them in one sentence."""
+"""A user's SQL and regular expressions, and what is wrong with them in one sentence."""
 
 import logging
 import re
