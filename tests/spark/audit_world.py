@@ -171,7 +171,7 @@ def _write_some(writer: Writer, number: int, ids: list[str]) -> None:
             writer.put(topic, properties | {"REAL_TOPIC": topic}, early_ms=50_000)
         case 11:
             back = {"RETRY_TOPIC": "Orders", "REAL_TOPIC": "%RETRY%shop"}
-            writer.put("%RETRY%shop", properties | back, times=1 + number % 4, queue_id=0)
+            writer.put("%RETRY%shop", properties | back, times=1 + number // 20 % 4, queue_id=0)
         case 13:
             back = {"DLQ_ORIGIN_TOPIC": "Stock", "RETRY_TOPIC": "Stock"} if number % 3 else {}
             writer.put("%DLQ%shop", properties | back, times=16, queue_id=0)

@@ -64,6 +64,14 @@ def short_number(count: float) -> str:
     return f"{count:.3g}"
 
 
+def short_time(ms: float) -> str:
+    """Return milliseconds for an axis: 512 ms, 8.2 s, 4.4 min."""
+    for size, unit in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if ms >= size:
+            return f"{ms / size:.2g} {unit}"
+    return f"{ms:.0f} ms"
+
+
 def utc_text(ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime(form)
@@ -161,6 +169,8 @@ def _time_labels(units: range, unit_ms: int, width: float, height: int) -> list[
     for index, at in enumerate(units):
         if (at % every if unit_ms < _DAY_MS else index % every) == 0:
             x, ms = _LEFT + (index + 0.5) * width, at * unit_ms
+            if x > _WIDTH - 30:
+                break  # it would not be seen whole
             shows_day = unit_ms >= _DAY_MS or ms % _DAY_MS == 0 or not texts
             clock = "" if unit_ms >= _DAY_MS else utc_text(ms, "%H:%M")
             texts.append(_text(x, height - _BOTTOM + 16, clock or utc_text(ms, "%d %b %y")))
