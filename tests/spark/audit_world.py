@@ -290,7 +290,7 @@ def traffic_of(records: Iterable[Seen]) -> dict[tuple[str, str | None, int], tup
 def require_spread(spread: Spread, numbers: list[int]) -> None:
     """Compare figures with all numbers: a percentile may be too high by one part in 64."""
     good = sorted(number for number in numbers if number >= 0)
-    assert (spread.count, spread.early) == (len(good), len(numbers) - len(good))
+    assert (spread.values, spread.early) == (len(good), len(numbers) - len(good))
     if not good:
         assert spread[1:8] == (None,) * 7
         return

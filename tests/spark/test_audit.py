@@ -123,16 +123,16 @@ def test_traffic_sizes_and_latency_are_those_of_a_plain_count(
     assert report.read.records == len(records)
     assert report.read.bytes == sum(one.size for one in records)
     sizes = [one.size for one in ordinary(records)]
-    assert sum(bar.count for bar in report.sizes) == len(sizes)
+    assert sum(bar.values for bar in report.sizes) == len(sizes)
     for bar in report.sizes:
-        assert bar.count == sum(bar.low <= size < bar.high for size in sizes)
+        assert bar.values == sum(bar.low <= size < bar.high for size in sizes)
     times = [
         one.store_ms - one.born_ms
         for one in ordinary(records)
         if "REAL_TOPIC" not in one.properties
     ]
     for bar in report.latencies:
-        assert bar.count == sum(bar.low <= one < bar.high for one in times)
+        assert bar.values == sum(bar.low <= one < bar.high for one in times)
 
 
 @pytest.mark.feature("P12")
@@ -245,7 +245,7 @@ def test_percentiles_are_exact_below_128_and_never_too_low() -> None:
             one.add(keyed.np.array([value]))
             histogram.merge(one)
         require_spread(histogram.spread(), numbers)
-    assert [bar for bar in histogram.bars() if bar.count][:4] == [
+    assert [bar for bar in histogram.bars() if bar.values][:4] == [
         *((0, 1, 1), (1, 2, 1), (4, 8, 1), (32, 64, 1)),
     ]
 

@@ -172,8 +172,11 @@ def continues(log_offset: Ints, end_offset: Ints, *same: npt.NDArray[np.generic]
 
 # --- rows of one chunk ---
 
+_Places = dict[str, Ints]
+"""Columns of numbers, by their names in SCHEMA."""
 
-def _places(columns: RowColumns) -> dict[str, npt.NDArray[np.generic]]:
+
+def _places(columns: RowColumns) -> _Places:
     rows, born = columns.rows, born_ms(columns)[0]
     return {
         "queue_id": rows["queue_id"],
@@ -183,9 +186,6 @@ def _places(columns: RowColumns) -> dict[str, npt.NDArray[np.generic]]:
         "born_ms": born,
         "store_ms": rows["store_ms"],
     }
-
-
-_Places = dict[str, npt.NDArray[np.generic]]
 
 
 def _table(texts: pa.Array, messages: Ints, places: _Places, at: Ints) -> pa.Table:

@@ -187,7 +187,7 @@ def _columns(bars: Iterable[Bar], unit: str, label: Callable[[int], str]) -> lis
         Column(
             label(one.low),
             f"{number(one.low)} to {number(one.high - 1)} {unit}",
-            one.count,
+            one.values,
         )
         for one in bars
     ]
