@@ -254,7 +254,7 @@ class _ClusterLook:
         names |= (own | read | {self._options.trace_topic}) & known
         view = ClusterView(self._namesrv, sorted(names))
         try:
-            return {queue: tuple(span) for queue, span in view.look_at_all().spans.items()}
+            return {queue: (one.start, one.end) for queue, one in view.look_at_all().spans.items()}
         finally:
             view.close()
 
