@@ -362,7 +362,8 @@ def test_a_batch_that_is_read_in_part_counts_with_the_rest_of_it(tmp_path: Path)
 def test_subscriptions_in_the_settings_of_a_group_are_known(tmp_path: Path, made: Path) -> None:
     root = shutil.copytree(made, tmp_path / "store")
     text = '{"subscriptionGroupTable":{"tags":{"subscriptionDataSet":[{"topic":"Orders",'
-    text += '"expressionType":"TAG","expression":"Aa || paid"}, 3]}, "odd": 4}}'
+    text += '"expressionType":"TAG","expression":"Aa || paid"}, 3]}, "odd": 4, "shop": {},'
+    text += '"idle": {"subscriptionDataSet":[{"topic":"Orders","expressionType":"CLASS"}]}}}'
     (root / "config" / "subscriptionGroup.json").write_text(text)
 
     stored = audit_here(root, groups=["tags"])
@@ -370,6 +371,7 @@ def test_subscriptions_in_the_settings_of_a_group_are_known(tmp_path: Path, made
     given = audit_here(made, groups=["tags"], subscriptions=WANTED[:1])
     assert [row.lag for row in stored.lag] == [row.lag for row in given.lag]
     assert {row.known for row in stored.lag} == {"store"}
+    assert audit_here(root, groups=["idle"]).groups == []  # a group that never read anything
 
 
 # --- what came back ---

@@ -22,10 +22,10 @@ from orbitmq.spark.jobs.audit.readers import (
     MEMBERS,
     Readers,
     Standing,
-    Wanted,
-    checked,
     readers_of,
+    stored_groups,
     stored_subscriptions,
+    told_subscriptions,
 )
 from orbitmq.spark.jobs.audit.roles import Roles
 from orbitmq.spark.jobs.export.covered import Span
@@ -126,7 +126,8 @@ class _StoreLook:
         plan = plan_log(self._root, self._settings)
         places = read_places(plan.layout)
         stored = stored_subscriptions(plan.layout)
-        known = {place.group for place in places} | {group for group, _ in stored}
+        known = {place.group for place in places} | stored_groups(plan.layout)
+        known |= {group for group, _ in stored}
         _require_groups(self._options, known, f"{self._root}")
         standings = [
             Standing(one.group, one.topic, ("", one.queue_id), one.offset)
@@ -213,7 +214,8 @@ class _ClusterLook:
         groups = [info.group for info in self._admin.groups(system=True)]
         _require_groups(options, groups, "the cluster")
         wanted = [group for group in groups if _wanted_group(options, group)]
-        standings, told = list(self._standings(wanted)), dict(self._told(wanted))
+        standings = list(self._standings(wanted))
+        told = told_subscriptions(self._told(wanted), MEMBERS)
         readers = readers_of(standings, {**told, **options.subscriptions})
         spans = self._spans(groups, set(readers))
         ranges = self._ranges(spans, standings)
@@ -235,11 +237,10 @@ class _ClusterLook:
                     queue = one.queue.broker_name, one.queue.queue_id
                     yield Standing(group, one.queue.topic, queue, one.consumer_offset)
 
-    def _told(self, groups: list[str]) -> Iterator[tuple[tuple[str, str], Wanted]]:
+    def _told(self, groups: list[str]) -> Iterator[tuple[str, str, str, str]]:
         for group in groups:
             for one in self._admin.consumers(group).subscriptions:
-                wanted = checked(one.expression_type, one.expression, MEMBERS)
-                yield (group, one.topic), wanted
+                yield group, one.topic, one.expression_type, one.expression
 
     def _spans(self, groups: list[str], read: set[str]) -> dict[MessageQueue, tuple[int, int]]:
         """Return how far the queues reach whose messages matter."""
