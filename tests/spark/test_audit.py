@@ -195,17 +195,36 @@ def test_with_since_reading_begins_there_or_where_a_group_goes_on(
     assert sum(row.lag for row in early.lag) == ends[1] - 3
 
 
-def test_a_queue_that_contradicts_the_log_is_not_believed(tmp_path: Path, made: Path) -> None:
+def test_a_queue_that_contradicts_the_log_is_not_believed(
+    tmp_path: Path, made: Path, records: list[Seen]
+) -> None:
     root = shutil.copytree(made, tmp_path / "store")
-    ends = {0: 40, 1: 40, 2: 40}
-    write_offsets(root, {"Orders@ready": ends})
-    whole, since = audit_here(root), str(START_MS + 60 * HOUR_MS)
-    for path in (root / "consumequeue" / "Orders" / "0").iterdir():
-        path.write_bytes(path.read_bytes()[20:] + bytes(20))
+    ends = Counter(one.queue_id for one in visible(records) if one.topic == "Orders")
+    write_offsets(root, {"Orders@near": dict(ends) | {0: 40}})
+    since = str(max(one.store_ms for one in records))
+    right = audit_here(root, since=since)
+    paths = sorted((root / "consumequeue" / "Orders" / "0").iterdir())
+    units = b"".join(path.read_bytes() for path in paths)
+    last = units[20 * (ends[0] - 1) : 20 * ends[0]]
+    for path in paths:
+        path.write_bytes(last * (path.stat().st_size // 20))
 
-    assert audit_here(root, since=since).lag == whole.lag
+    assert sum(row.lag for row in right.lag) == ends[0] - 40
+    assert audit_here(root, since=since).lag == right.lag
     shutil.rmtree(root / "consumequeue")
-    assert audit_here(root, since=since).lag == whole.lag
+    assert audit_here(root, since=since).lag == right.lag
+
+
+def test_with_since_a_queue_that_a_group_never_read_counts_from_its_first_message(
+    tmp_path: Path, made: Path, records: list[Seen]
+) -> None:
+    root = shutil.copytree(made, tmp_path / "store")
+    ends = Counter(one.queue_id for one in visible(records) if one.topic == "Orders")
+    write_offsets(root, {"Orders@new": {0: ends[0], 1: ends[1]}})
+
+    report = audit_here(root, since=str(max(one.store_ms for one in records)))
+
+    assert [row.lag for row in report.lag] == [0, 0, ends[2]]
 
 
 def test_only_named_topics_and_groups_are_looked_at(made: Path, records: list[Seen]) -> None:

@@ -152,7 +152,7 @@ class _StoreLook:
             return plan.start
         kernels = compiled()
         first = time_stretch(plan, since_ms, None, kernels, lambda _: None)[0]
-        for one in standings:
+        for one in (*standings, *_never_read(plan.layout, standings)):
             if first > plan.start:
                 first = min(first, _last_read(plan, one, kernels))
         return first
@@ -165,6 +165,19 @@ class _StoreLook:
                 raise NotAStoreError(gap.path, what, SKIP_STEP)
             logger.warning("%s: %s; going on without it", gap.path, what)
         return len(gaps)
+
+
+def _never_read(layout: StoreLayout, standings: list[Standing]) -> Iterator[Standing]:
+    """Yield the queues of which groups have no offset, though they read others of the topic."""
+    queues: dict[str, set[int]] = {}
+    for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
+        for queue in layout.list_queues(kind, on_problem=lambda _: None):
+            queues.setdefault(queue.topic, set()).add(queue.queue_id)
+    known = {(one.group, one.topic, one.queue[1]) for one in standings}
+    for group, topic in {(one.group, one.topic) for one in standings}:
+        for queue_id in queues.get(topic, set()):
+            if (group, topic, queue_id) not in known:
+                yield Standing(group, topic, ("", queue_id), 0)
 
 
 def _last_read(plan: LogPlan, one: Standing, kernels: Kernels) -> int:
