@@ -46,6 +46,9 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
         "cli/store.py": {"dump"},
         "cli/spark/prepare.py": {"run_jobs"},  # in a process of its own, by its name
     },
+    "notebooks, to show a value": {
+        "spark/jobs/audit/report.py": {"_repr_html_"},
+    },
     "pytest, by its entry point": {
         "testing/pytest_plugin.py": {"orbitmq_broker", "orbitmq_session_broker"},
     },

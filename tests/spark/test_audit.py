@@ -123,16 +123,16 @@ def test_traffic_sizes_and_latency_are_those_of_a_plain_count(
     assert report.read.records == len(records)
     assert report.read.bytes == sum(one.size for one in records)
     sizes = [one.size for one in ordinary(records)]
-    assert sum(bar.count for bar in report.sizes) == len(sizes)
+    assert sum(bar.values for bar in report.sizes) == len(sizes)
     for bar in report.sizes:
-        assert bar.count == sum(bar.low <= size < bar.high for size in sizes)
+        assert bar.values == sum(bar.low <= size < bar.high for size in sizes)
     times = [
         one.store_ms - one.born_ms
         for one in ordinary(records)
         if "REAL_TOPIC" not in one.properties
     ]
     for bar in report.latencies:
-        assert bar.count == sum(bar.low <= one < bar.high for one in times)
+        assert bar.values == sum(bar.low <= one < bar.high for one in times)
 
 
 @pytest.mark.feature("P12")
@@ -195,17 +195,36 @@ def test_with_since_reading_begins_there_or_where_a_group_goes_on(
     assert sum(row.lag for row in early.lag) == ends[1] - 3
 
 
-def test_a_queue_that_contradicts_the_log_is_not_believed(tmp_path: Path, made: Path) -> None:
+def test_a_queue_that_contradicts_the_log_is_not_believed(
+    tmp_path: Path, made: Path, records: list[Seen]
+) -> None:
     root = shutil.copytree(made, tmp_path / "store")
-    ends = {0: 40, 1: 40, 2: 40}
-    write_offsets(root, {"Orders@ready": ends})
-    whole, since = audit_here(root), str(START_MS + 60 * HOUR_MS)
-    for path in (root / "consumequeue" / "Orders" / "0").iterdir():
-        path.write_bytes(path.read_bytes()[20:] + bytes(20))
+    ends = Counter(one.queue_id for one in visible(records) if one.topic == "Orders")
+    write_offsets(root, {"Orders@near": dict(ends) | {0: 40}})
+    since = str(max(one.store_ms for one in records))
+    right = audit_here(root, since=since)
+    paths = sorted((root / "consumequeue" / "Orders" / "0").iterdir())
+    units = b"".join(path.read_bytes() for path in paths)
+    last = units[20 * (ends[0] - 1) : 20 * ends[0]]
+    for path in paths:
+        path.write_bytes(last * (path.stat().st_size // 20))
 
-    assert audit_here(root, since=since).lag == whole.lag
+    assert sum(row.lag for row in right.lag) == ends[0] - 40
+    assert audit_here(root, since=since).lag == right.lag
     shutil.rmtree(root / "consumequeue")
-    assert audit_here(root, since=since).lag == whole.lag
+    assert audit_here(root, since=since).lag == right.lag
+
+
+def test_with_since_a_queue_that_a_group_never_read_counts_from_its_first_message(
+    tmp_path: Path, made: Path, records: list[Seen]
+) -> None:
+    root = shutil.copytree(made, tmp_path / "store")
+    ends = Counter(one.queue_id for one in visible(records) if one.topic == "Orders")
+    write_offsets(root, {"Orders@new": {0: ends[0], 1: ends[1]}})
+
+    report = audit_here(root, since=str(max(one.store_ms for one in records)))
+
+    assert [row.lag for row in report.lag] == [0, 0, ends[2]]
 
 
 def test_only_named_topics_and_groups_are_looked_at(made: Path, records: list[Seen]) -> None:
@@ -245,7 +264,7 @@ def test_percentiles_are_exact_below_128_and_never_too_low() -> None:
             one.add(keyed.np.array([value]))
             histogram.merge(one)
         require_spread(histogram.spread(), numbers)
-    assert [bar for bar in histogram.bars() if bar.count][:4] == [
+    assert [bar for bar in histogram.bars() if bar.values][:4] == [
         *((0, 1, 1), (1, 2, 1), (4, 8, 1), (32, 64, 1)),
     ]
 
@@ -362,7 +381,8 @@ def test_a_batch_that_is_read_in_part_counts_with_the_rest_of_it(tmp_path: Path)
 def test_subscriptions_in_the_settings_of_a_group_are_known(tmp_path: Path, made: Path) -> None:
     root = shutil.copytree(made, tmp_path / "store")
     text = '{"subscriptionGroupTable":{"tags":{"subscriptionDataSet":[{"topic":"Orders",'
-    text += '"expressionType":"TAG","expression":"Aa || paid"}, 3]}, "odd": 4}}'
+    text += '"expressionType":"TAG","expression":"Aa || paid"}, 3]}, "odd": 4, "shop": {},'
+    text += '"idle": {"subscriptionDataSet":[{"topic":"Orders","expressionType":"CLASS"}]}}}'
     (root / "config" / "subscriptionGroup.json").write_text(text)
 
     stored = audit_here(root, groups=["tags"])
@@ -370,6 +390,7 @@ def test_subscriptions_in_the_settings_of_a_group_are_known(tmp_path: Path, made
     given = audit_here(made, groups=["tags"], subscriptions=WANTED[:1])
     assert [row.lag for row in stored.lag] == [row.lag for row in given.lag]
     assert {row.known for row in stored.lag} == {"store"}
+    assert audit_here(root, groups=["idle"]).groups == []  # a group that never read anything
 
 
 # --- what came back ---

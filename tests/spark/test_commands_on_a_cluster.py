@@ -16,6 +16,7 @@ from orbitmq.store.store import MessageStore
 from orbitmq.store.verify.check import check_store
 from orbitmq.testing.builders import make_request
 from orbitmq.units import MiB
+from spark.audit_world import audit_here
 from spark.drivers import ONE_EXECUTOR, SMALL, quick_executors
 from spark.faulty_commands import SPECULATION, FaultyCommand
 from spark.load_world import SETTINGS as LOAD_SETTINGS
@@ -178,6 +179,21 @@ def test_a_load_whose_tasks_fail_and_run_twice_has_every_row_once(
     with MessageStore.open(StoreConfig.from_settings(root, settings), background=False) as store:
         bodies = _bodies(store, count)
     assert bodies == [b"body %d" % number for number in range(count)]
+
+
+@pytest.mark.feature("P12", "P15")
+def test_an_audit_finds_what_one_process_finds(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    root = unpack(STORE, tmp_path)
+    conf = [
+        word for item in (SMALL | quick_executors()).items() for word in ("--conf", "=".join(item))
+    ]
+    words = ["--from", root, "--config", CONFIG, "--output", "json"]
+
+    done = command.run("spark", "audit", *words, "--master", cluster.master, *conf)
+
+    assert done.returncode == 0, done.stderr
+    here = json.loads(json.dumps(audit_here(root, settings(STORE)).value()))
+    assert json.loads(done.stdout) | {"asked": None} == here | {"asked": None}
 
 
 def _bodies(store: MessageStore, count: int) -> list[bytes]:

@@ -19,7 +19,7 @@ _VALUE_MAX: Final = 2**52  # what a double holds exactly
 class Spread(NamedTuple):
     """What there is to say about many numbers. Without any, all of them are None."""
 
-    count: int
+    values: int  # how many
     least: int | None
     p50: int | None
     p90: int | None
@@ -35,7 +35,7 @@ class Bar(NamedTuple):
 
     low: int
     high: int
-    count: int
+    values: int
 
 
 @dataclass(slots=True)
@@ -89,9 +89,9 @@ class Histogram:
 
     def spread(self) -> Spread:
         """Return the figures that a report shows."""
-        shares = (self.quantile(share) for share in (0.5, 0.9, 0.99, 0.999))
+        p50, p90, p99, p999 = map(self.quantile, (0.5, 0.9, 0.99, 0.999))
         mean = self.total / self.count if self.count else None
-        return Spread(self.count, self.least, *shares, self.most, mean, self.early)
+        return Spread(self.count, self.least, p50, p90, p99, p999, self.most, mean, self.early)
 
     def bars(self) -> list[Bar]:
         """Return the counts by powers of two, from the least to the greatest without a gap."""

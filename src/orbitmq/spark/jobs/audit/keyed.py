@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from orbitmq.format.columns import Ints
 from orbitmq.spark.jobs.audit.tally import born_ms
 from orbitmq.spark.source.row_columns import RowColumns
+from orbitmq.units import MiB
 
 ID: Final = 0
 KEY: Final = 1
@@ -46,7 +47,8 @@ PLACES_MAX: Final = PLACES_SHOWN + 1
 """Places of copies of one text that a task remembers: the first ones, and the last, with which the batch that
 the next task begins with may go on."""
 ROWS_MAX: Final = 131_072
-"""So many rows wait before they are handed out."""
+BYTES_MAX: Final = 128 * MiB
+"""So much waits before it is handed out: a key may be as long as all properties together."""
 
 _WEIGHTS: Final = (np.random.default_rng(7).integers(1, 2**31, 256, dtype=np.uint32)) | 1
 
@@ -59,7 +61,7 @@ class KeyedRows:
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
         self._tables: list[pa.Table] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def add(self, topic: str, broker: str, columns: RowColumns) -> None:
         """Take the ids and keys of messages of one topic."""
@@ -75,18 +77,20 @@ class KeyedRows:
             fixed = {"by": pa.array(np.full(count, by, dtype=np.int8))}
             fixed |= {n: pa.repeat(t, count) for n, t in (("topic", topic), ("broker", broker))}
             given = {name: rows[name] for name in rows.column_names}
-            self._tables.append(pa.table(given | fixed).select(SCHEMA.names).cast(SCHEMA))
+            table = pa.table(given | fixed).select(SCHEMA.names).cast(SCHEMA)
+            self._tables.append(table)
             self._rows += count
+            self._bytes += table.nbytes
 
     def full(self) -> bool:
-        return self._rows >= ROWS_MAX
+        return self._rows >= ROWS_MAX or self._bytes >= BYTES_MAX
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
         """Yield what waits, by bucket, and forget it."""
         if not self._tables:
             return
         table = joined_rows(pa.concat_tables(self._tables))
-        self._tables, self._rows = [], 0
+        self._tables, self._rows, self._bytes = [], 0, 0
         buckets = bucket_of(table["text"].combine_chunks(), self._buckets)
         order = np.argsort(buckets, kind="stable")
         table, ends = table.take(order), np.cumsum(np.bincount(buckets, minlength=self._buckets))
@@ -172,8 +176,11 @@ def continues(log_offset: Ints, end_offset: Ints, *same: npt.NDArray[np.generic]
 
 # --- rows of one chunk ---
 
+_Places = dict[str, Ints]
+"""Columns of numbers, by their names in SCHEMA."""
 
-def _places(columns: RowColumns) -> dict[str, npt.NDArray[np.generic]]:
+
+def _places(columns: RowColumns) -> _Places:
     rows, born = columns.rows, born_ms(columns)[0]
     return {
         "queue_id": rows["queue_id"],
@@ -183,9 +190,6 @@ def _places(columns: RowColumns) -> dict[str, npt.NDArray[np.generic]]:
         "born_ms": born,
         "store_ms": rows["store_ms"],
     }
-
-
-_Places = dict[str, npt.NDArray[np.generic]]
 
 
 def _table(texts: pa.Array, messages: Ints, places: _Places, at: Ints) -> pa.Table:

@@ -8,6 +8,7 @@ its being the group's own retry topic         | retries
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -118,28 +119,44 @@ def checked(kind: str, expression: str, known: str) -> Wanted:
             from orbitmq.sql92.grammar import parse  # loaded when an expression is there
 
             parse(expression)
+        elif kind == TAG:
+            parse_tags(expression.strip())
         else:
-            parse_tags(expression)
+            raise ConfigError("subscription", expression, f"{kind} is neither TAG nor SQL92")
     except (Sql92SyntaxError, InvalidMessageError) as error:
         raise ConfigError("subscription", expression, str(error)) from None
     return Wanted(kind, expression, known)
 
 
-def stored_subscriptions(layout: StoreLayout) -> Subscriptions:
-    """Return what the files of a store know: SQL92 filters of groups that once were online, and topics
-    that a group's settings name. What cannot be compiled is left out: no broker could use it either."""
-    filters = read_state(layout.config("consumerFilter.json")).get("filterDataByTopic")
-    groups = read_state(layout.config("subscriptionGroup.json")).get("subscriptionGroupTable")
+_Told = tuple[str, str, str, str]
+"""Group, topic, kind and expression."""
+_Stored = Iterator[_Told]
+
+
+def told_subscriptions(told: Iterable[_Told], known: str) -> Subscriptions:
+    """Return what groups want by what others tell. What no filter can be made of is left out."""
     found: Subscriptions = {}
-    for group, topic, kind, expression in (*_of_groups(groups), *_of_filters(filters)):
-        try:
-            found[group, topic] = checked(kind, expression, STORE)
-        except ConfigError:
-            continue
+    for group, topic, kind, expression in told:
+        with suppress(ConfigError):
+            found[group, topic] = checked(kind, expression, known)
     return found
 
 
-_Stored = Iterator[tuple[str, str, str, str]]
+def stored_subscriptions(layout: StoreLayout) -> Subscriptions:
+    """Return what the files of a store know: SQL92 filters of groups that once were online, and topics
+    that a group's settings name."""
+    filters = read_state(layout.config("consumerFilter.json")).get("filterDataByTopic")
+    told = (*_of_groups(_group_table(layout)), *_of_filters(filters))
+    return told_subscriptions(told, STORE)
+
+
+def stored_groups(layout: StoreLayout) -> set[str]:
+    """Return the groups that a store has settings of."""
+    return {group for group, _ in _members(_group_table(layout))}
+
+
+def _group_table(layout: StoreLayout) -> object:
+    return read_state(layout.config("subscriptionGroup.json")).get("subscriptionGroupTable")
 
 
 def _of_filters(table: object) -> _Stored:

@@ -95,7 +95,7 @@ class _ScanTask:
             columns = RowColumns(self._kernels, chunk.segment.data, chunk.rows)
             for topic, rows in by_topic(columns):
                 self._take(topic, broker, RowColumns(self._kernels, columns.buffer, rows))
-            if self._keyed.full():
+            if self._keyed.full() or self._traces.full():
                 yield from self._handed()
         yield from self._handed()
         yield COUNTS, self._tally.end()

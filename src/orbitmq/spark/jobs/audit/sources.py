@@ -22,10 +22,10 @@ from orbitmq.spark.jobs.audit.readers import (
     MEMBERS,
     Readers,
     Standing,
-    Wanted,
-    checked,
     readers_of,
+    stored_groups,
     stored_subscriptions,
+    told_subscriptions,
 )
 from orbitmq.spark.jobs.audit.roles import Roles
 from orbitmq.spark.jobs.export.covered import Span
@@ -126,7 +126,8 @@ class _StoreLook:
         plan = plan_log(self._root, self._settings)
         places = read_places(plan.layout)
         stored = stored_subscriptions(plan.layout)
-        known = {place.group for place in places} | {group for group, _ in stored}
+        known = {place.group for place in places} | stored_groups(plan.layout)
+        known |= {group for group, _ in stored}
         _require_groups(self._options, known, f"{self._root}")
         standings = [
             Standing(one.group, one.topic, ("", one.queue_id), one.offset)
@@ -151,7 +152,7 @@ class _StoreLook:
             return plan.start
         kernels = compiled()
         first = time_stretch(plan, since_ms, None, kernels, lambda _: None)[0]
-        for one in standings:
+        for one in (*standings, *_never_read(plan.layout, standings)):
             if first > plan.start:
                 first = min(first, _last_read(plan, one, kernels))
         return first
@@ -164,6 +165,19 @@ class _StoreLook:
                 raise NotAStoreError(gap.path, what, SKIP_STEP)
             logger.warning("%s: %s; going on without it", gap.path, what)
         return len(gaps)
+
+
+def _never_read(layout: StoreLayout, standings: list[Standing]) -> Iterator[Standing]:
+    """Yield the queues of which groups have no offset, though they read others of the topic."""
+    queues: dict[str, set[int]] = {}
+    for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
+        for queue in layout.list_queues(kind, on_problem=lambda _: None):
+            queues.setdefault(queue.topic, set()).add(queue.queue_id)
+    known = {(one.group, one.topic, one.queue[1]) for one in standings}
+    for group, topic in {(one.group, one.topic) for one in standings}:
+        for queue_id in queues.get(topic, set()):
+            if (group, topic, queue_id) not in known:
+                yield Standing(group, topic, ("", queue_id), 0)
 
 
 def _last_read(plan: LogPlan, one: Standing, kernels: Kernels) -> int:
@@ -213,7 +227,8 @@ class _ClusterLook:
         groups = [info.group for info in self._admin.groups(system=True)]
         _require_groups(options, groups, "the cluster")
         wanted = [group for group in groups if _wanted_group(options, group)]
-        standings, told = list(self._standings(wanted)), dict(self._told(wanted))
+        standings = list(self._standings(wanted))
+        told = told_subscriptions(self._told(wanted), MEMBERS)
         readers = readers_of(standings, {**told, **options.subscriptions})
         spans = self._spans(groups, set(readers))
         ranges = self._ranges(spans, standings)
@@ -235,11 +250,10 @@ class _ClusterLook:
                     queue = one.queue.broker_name, one.queue.queue_id
                     yield Standing(group, one.queue.topic, queue, one.consumer_offset)
 
-    def _told(self, groups: list[str]) -> Iterator[tuple[tuple[str, str], Wanted]]:
+    def _told(self, groups: list[str]) -> Iterator[tuple[str, str, str, str]]:
         for group in groups:
             for one in self._admin.consumers(group).subscriptions:
-                wanted = checked(one.expression_type, one.expression, MEMBERS)
-                yield (group, one.topic), wanted
+                yield group, one.topic, one.expression_type, one.expression
 
     def _spans(self, groups: list[str], read: set[str]) -> dict[MessageQueue, tuple[int, int]]:
         """Return how far the queues reach whose messages matter."""
@@ -254,7 +268,7 @@ class _ClusterLook:
         names |= (own | read | {self._options.trace_topic}) & known
         view = ClusterView(self._namesrv, sorted(names))
         try:
-            return {queue: tuple(span) for queue, span in view.look_at_all().spans.items()}
+            return {queue: (one.start, one.end) for queue, one in view.look_at_all().spans.items()}
         finally:
             view.close()
 

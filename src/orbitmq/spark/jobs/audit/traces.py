@@ -28,6 +28,8 @@ from orbitmq.spark.jobs.audit.keyed import ID, NO_ID, bucket_of
 from orbitmq.spark.source.batches import INFLATED_BYTES_MAX
 from orbitmq.spark.source.row_columns import RowColumns
 
+RECORDS_MAX: Final = 50_000
+"""So many trace records wait before they are handed out."""
 _OK: Final = ("ok", "ok, too late")
 _END_UNKNOWN: Final = "end unknown"
 
@@ -140,6 +142,9 @@ class TraceRows:
                 continue
             client = host.rpartition(":")[0]
             self._seen += [(record, client) for record in decode_records(text) if record.message_id]
+
+    def full(self) -> bool:
+        return len(self._seen) >= RECORDS_MAX
 
     def pieces(self) -> Iterable[tuple[int, bytes]]:
         """Yield what was taken, by bucket, and forget it."""

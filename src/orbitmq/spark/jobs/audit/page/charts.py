@@ -64,6 +64,14 @@ def short_number(count: float) -> str:
     return f"{count:.3g}"
 
 
+def short_time(ms: float) -> str:
+    """Return milliseconds for an axis: 512 ms, 8.2 s, 4.4 min."""
+    for size, unit in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if ms >= size:
+            return f"{ms / size:.2g} {unit}"
+    return f"{ms:.0f} ms"
+
+
 def utc_text(ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime(form)
@@ -157,10 +165,12 @@ def _by_unit(series: Series, unit_ms: int) -> dict[int, int]:
 def _time_labels(units: range, unit_ms: int, width: float, height: int) -> list[str]:
     """Return a label for every so many units, with the date where a day begins or the first one stands."""
     every = next(step for step in (1, 2, 3, 6, 12, 24, 48, 96) if step * width >= 64 or step == 96)
-    texts = []
+    texts: list[str] = []
     for index, at in enumerate(units):
         if (at % every if unit_ms < _DAY_MS else index % every) == 0:
             x, ms = _LEFT + (index + 0.5) * width, at * unit_ms
+            if x > _WIDTH - 30:
+                break  # it would not be seen whole
             shows_day = unit_ms >= _DAY_MS or ms % _DAY_MS == 0 or not texts
             clock = "" if unit_ms >= _DAY_MS else utc_text(ms, "%H:%M")
             texts.append(_text(x, height - _BOTTOM + 16, clock or utc_text(ms, "%d %b %y")))
@@ -177,21 +187,21 @@ class Column(NamedTuple):
 
     label: str
     title: str
-    count: int
+    amount: int
 
 
 def column_chart(columns: Sequence[Column], label: str, height: int = 220) -> str:
     """Return bars side by side, each with its label below."""
     if not columns:
         return ""
-    frame = _Frame(height, max(one.count for one in columns))
+    frame = _Frame(height, max(one.amount for one in columns))
     width = min((_WIDTH - _LEFT) / len(columns), _BAR_MAX)
     every = max(1, round(56 / width + 0.49))
     parts = list(frame.lines)
     for index, one in enumerate(columns):
-        x, top = _LEFT + index * width, frame.y(one.count)
-        title = f"{one.title}: {number(one.count)}"
-        if one.count:
+        x, top = _LEFT + index * width, frame.y(one.amount)
+        title = f"{one.title}: {number(one.amount)}"
+        if one.amount:
             parts.append(_rect(x + 1, top, width - 2, frame.bottom - top, 0, title))
         if index % every == 0:
             parts.append(_text(x + width / 2, height - _BOTTOM + 16, one.label))
@@ -205,7 +215,7 @@ class NamedBar(NamedTuple):
     """One bar with a name, and its number as text."""
 
     name: str
-    count: int
+    amount: int
     text: str
 
 
@@ -214,10 +224,10 @@ def named_chart(bars: Sequence[NamedBar], label: str) -> str:
     if not bars:
         return ""
     row, left, right = 26, 250, 130
-    most = max(1, *(one.count for one in bars))
+    most = max(1, *(one.amount for one in bars))
     parts = []
     for index, one in enumerate(bars):
-        y, width = 4 + index * row, (_WIDTH - left - right) * one.count / most
+        y, width = 4 + index * row, (_WIDTH - left - right) * one.amount / most
         parts.append(_text(left - 10, y + 15, shortened(one.name, 34), "end"))
         parts.append(_rect(left, y, width, row - 8, 0, f"{one.name}: {one.text}"))
         parts.append(_text(left + width + 8, y + 15, one.text, "start"))

@@ -4,7 +4,7 @@ The page holds everything that it shows; its policy forbids it to load anything 
 in it (of topics, tags, groups, keys) came from peers and are escaped where they are put in.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ from orbitmq.spark.jobs.audit.page.charts import (
     column_chart,
     named_chart,
     number,
-    short_number,
+    short_time,
     time_chart,
     utc_text,
 )
@@ -108,7 +108,7 @@ def _tiles(report: "AuditReport") -> str:
     ]
     if report.trace_topics:
         never = sum(one.never_consumed for one in report.trace_topics)
-        tiles.append((number(never), "never consumed, by the trace"))
+        tiles.append((number(never), "not consumed (trace)"))
     found = "".join(
         f"<div><b>{clean(one)}</b><span>{clean(what)}</span></div>" for one, what in tiles
     )
@@ -181,16 +181,20 @@ def _series(report: "AuditReport") -> list[Series]:
     return [*found.values(), others]
 
 
-def _columns(bars: Iterable[Bar], unit: str) -> list[Column]:
+def _columns(bars: Iterable[Bar], unit: str, label: Callable[[int], str]) -> list[Column]:
     """Return the bars of a histogram with their bounds: whole numbers from `low` up to `high` - 1."""
     return [
         Column(
-            short_number(one.low) if unit != "B" else bytes_text(one.low).replace(".0 ", " "),
+            label(one.low),
             f"{number(one.low)} to {number(one.high - 1)} {unit}",
-            one.count,
+            one.values,
         )
         for one in bars
     ]
+
+
+def _short_bytes(count: int) -> str:
+    return bytes_text(count).replace(".0 ", " ")
 
 
 def _sizes(report: "AuditReport") -> str:
@@ -200,7 +204,7 @@ def _sizes(report: "AuditReport") -> str:
     return section(
         "Sizes",
         "Bytes of a record: message, properties and what a broker adds. A bar begins at the size below it.",
-        chart(column_chart(_columns(report.sizes, "B"), "records by size")),
+        chart(column_chart(_columns(report.sizes, "B", _short_bytes), "records by size")),
         table(("topic", "min", *SPREAD), rows),
     )
 
@@ -215,7 +219,7 @@ def _latency(report: "AuditReport") -> str:
         "From born to stored",
         "Milliseconds between a producer's clock and its broker's. Early: stored before they were born, so"
         " the clocks disagree. Waited: delayed or of a transaction; neither is counted.",
-        chart(column_chart(_columns(report.latencies, "ms"), "messages by latency")),
+        chart(column_chart(_columns(report.latencies, "ms", short_time), "messages by latency")),
         table(("topic", *SPREAD, "early", "waited"), rows),
     )
 

@@ -38,8 +38,7 @@ def table(
         return ""
     more = len(kept) - rows_max
     numeric = [
-        name in _NUMBERS or all(row[at] is None or isinstance(row[at], int | float) for row in kept)
-        for at, name in enumerate(columns)
+        name in _NUMBERS or _are_numbers(row[at] for row in kept) for at, name in enumerate(columns)
     ]
     head = "".join(
         f'<th{_right(is_number)} scope="col">{clean(name)}</th>'
@@ -57,6 +56,11 @@ def table(
     left = f'<p class="note">{number(more)} more rows are in the JSON.</p>' if more > 0 else ""
     body = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
     return f'{title}<div class="wide">{body}</div>{left}'
+
+
+def _are_numbers(cells: Iterable[Cell]) -> bool:
+    there = [cell for cell in cells if cell is not None]
+    return bool(there) and all(isinstance(cell, int | float) for cell in there)
 
 
 def _right(is_number: bool) -> str:

@@ -36,7 +36,7 @@ table{border-collapse:collapse;width:100%;font-size:13.5px}
 th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}
 th{color:var(--soft);font-weight:600;white-space:nowrap}td{overflow-wrap:anywhere;min-width:4ch}
 th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-th:last-child,td:last-child{padding-right:0}.none{color:var(--soft)}
+th:last-child,td:last-child{padding-right:0}.n+:not(.n){padding-left:18px}.none{color:var(--soft)}
 @media print{:root{color-scheme:light;--ground:#fff;--card:#fff;--text:#000;--soft:#444;--line:#bbb;
 --c0:#2f6fb3;--c1:#e08214;--c2:#3a9a5b;--c3:#b5477d;--c4:#7a63c4;--c5:#1f9aa8;--c6:#a68a1f;--c7:#8a949e}
 main{max-width:none;padding:0}body{font-size:11pt}figure,tr,.tiles{break-inside:avoid}h2,h3{break-after:avoid}
