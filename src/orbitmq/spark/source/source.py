@@ -12,6 +12,8 @@ Filters are pushed down where `spark.sql.python.filterPushdown.enabled` is true 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from orbitmq.errors import ConfigError
+from orbitmq.spark.remote.address import is_remote
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import table_schema
 
@@ -42,6 +44,9 @@ class OrbitmqSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = ReadOptions.parse(self.options)
+        if is_remote(options.path):
+            rule = "a stream follows a directory or a cluster; what lies at s3:// does not grow"
+            raise ConfigError("path", options.path, rule)
         if options.namesrv:
             from orbitmq.spark.streams.topics import TopicStreamReader
 

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +35,8 @@ from orbitmq.spark.jobs.export.source import Round, Source
 from orbitmq.spark.jobs.export.values import chosen
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import JobProgress
-from orbitmq.spark.shared_paths import absolute_settings
+from orbitmq.spark.remote.names import store_names
+from orbitmq.spark.shared_paths import absolute_settings, absolute_text
 
 _SOURCES: Final = {"log": "a log", "queues": "queues"}
 FOLLOW_SECONDS: Final = 5.0
@@ -73,7 +74,7 @@ def export(
 class From:
     """What to export: a store directory, or the topics of a cluster."""
 
-    store: Path | None
+    store: str  # a directory, or s3://bucket/prefix
     namesrv: str
     settings: Mapping[str, str]
 
@@ -85,9 +86,9 @@ class From:
         if bool(str(store)) == bool(namesrv):
             rule = "give a store directory or the name servers of a cluster (namesrv), one of them"
             raise ConfigError("from", str(store), rule)
-        path = Path(store).absolute() if str(store) else None
+        path = absolute_text(str(store))
         made = cls(path, namesrv, absolute_settings(settings))
-        if path is not None:
+        if path:
             require_store(path, made.settings)
         return made
 
@@ -127,23 +128,27 @@ class ExportJobs:
 
     @contextmanager
     def _job(self, *, follows: bool) -> Iterator["_ExportJob"]:
-        source = self._source()
-        try:
+        with self._source(follows=follows) as source:
             given = self._spark, source, self._options, self._progress, self._disk
             job = _ExportJob(*given, follows=follows)
             with job.alone():
                 yield job
-        finally:
-            source.close()
 
-    def _source(self) -> Source:
+    @contextmanager
+    def _source(self, *, follows: bool) -> Iterator[Source]:
         given, options = self._given, self._options
-        if given.store is None:
+        if not given.store:
             from orbitmq.spark.jobs.export.cluster_source import ClusterSource
 
-            return ClusterSource(given.namesrv, options)
-        cores = context_of(self._spark).defaultParallelism
-        return LogSource(given.store, given.settings, options, cores)
+            with closing(ClusterSource(given.namesrv, options)) as cluster:
+                yield cluster
+            return
+        with store_names(given.store, given.settings) as names:
+            if follows and names.is_remote:
+                rule = "follows a directory or a cluster; what lies at s3:// does not grow"
+                raise ConfigError("follow", names.shown, rule)
+            cores = context_of(self._spark).defaultParallelism
+            yield LogSource(names, given.settings, options, cores)
 
 
 class _ExportJob:

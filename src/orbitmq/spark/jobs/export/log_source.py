@@ -8,7 +8,16 @@ from typing import Final
 from orbitmq.client.admin.base import is_system_topic
 from orbitmq.errors import ConfigError, PipelineError
 from orbitmq.format.kernels import compiled
-from orbitmq.log_read import LogPlan, LogTail, Split, cut, missing, open_segment, rows_at
+from orbitmq.log_read import (
+    SPLIT_BYTES,
+    LogPlan,
+    LogTail,
+    Split,
+    cut,
+    missing,
+    open_segment,
+    rows_at,
+)
 from orbitmq.spark.jobs.export.covered import Covered, Key, Span, advanced, joined
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.log_task import LogExport, LogReads, LogWork
@@ -18,6 +27,8 @@ from orbitmq.spark.jobs.export.sample import LogSample
 from orbitmq.spark.jobs.export.source import Round
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import StageCounter
+from orbitmq.spark.remote.address import is_remote
+from orbitmq.spark.remote.names import StoreNames, store_names
 from orbitmq.spark.source.log_table import search_back_bytes
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.units import MiB
@@ -35,10 +46,11 @@ class LogSource:
     """One log. Not thread-safe."""
 
     def __init__(
-        self, root: Path, settings: Mapping[str, str] | None, options: ExportOptions, cores: int
+        self, names: StoreNames, settings: Mapping[str, str], options: ExportOptions, cores: int
     ) -> None:
-        self._root, self._settings, self._options, self._cores = root, settings, options, cores
-        self._tail = LogTail(root, settings)
+        self._names, self._settings, self._options, self._cores = names, settings, options, cores
+        self._root = names.shown
+        self._tail = LogTail(names.root, names.settings)
 
     @property
     def kind(self) -> str:
@@ -61,7 +73,7 @@ class LogSource:
         self, round_: Round, rows: LakeRows, files: AttemptFiles, counter: StageCounter
     ) -> LogExport:
         """Return what the tasks do."""
-        options = ReadOptions(path=str(self._root), bad_records=self._options.bad_records)
+        options = ReadOptions(path=self._root, bad_records=self._options.bad_records)
         return LogExport(
             options,
             round_.reads,
@@ -77,9 +89,6 @@ class LogSource:
     ) -> LogSample:
         """Return what tasks do that find the fields of bodies."""
         return LogSample(self.work(round_, LakeRows(), files, counter), known)
-
-    def close(self) -> None:
-        """Nothing stays open."""
 
     def _first(self, plan: LogPlan) -> int | None:
         if self._options.since_ms is not None:
@@ -108,14 +117,15 @@ class LogSource:
     def _tasks(self, plan: LogPlan, spans: list[Span], total: int) -> list[LogWork]:
         each = total // (TASKS_PER_CORE * max(self._cores, 1))
         task_bytes = min(max(each, TASK_BYTES_MIN), TASK_BYTES_MAX)
+        longest = SPLIT_BYTES if self._names.is_remote else task_bytes  # it is held in memory
         groups: list[list[Split]] = []
         room = 0
         for span in spans:
-            for split in cut(plan, task_bytes, span.start, span.end):
+            for split in cut(plan, min(task_bytes, longest), span.start, span.end):
                 if room <= 0:
                     groups.append([])
                     room = task_bytes
-                groups[-1].append(split)
+                groups[-1].append(self._names.split(split))
                 room -= split.end - split.start
         return [LogWork(number, tuple(splits)) for number, splits in enumerate(groups)]
 
@@ -153,10 +163,11 @@ def _is_there(plan: LogPlan, anchor: Anchor) -> bool:
     return True
 
 
-def require_store(root: Path, settings: Mapping[str, str] | None) -> None:
+def require_store(root: str, settings: Mapping[str, str] | None) -> None:
     """Raise NotAStoreError where there is none, before Spark starts."""
     from orbitmq.log_read.plan import layout_of
 
-    if not root.is_dir():
-        raise ConfigError("from", str(root), "there is no such directory")
-    layout_of(root, settings)
+    if not is_remote(root) and not Path(root).is_dir():
+        raise ConfigError("from", root, "there is no such directory")
+    with store_names(root, settings) as names:
+        layout_of(names.root, names.settings)

@@ -99,7 +99,7 @@ class _LogTask:
         return self._task.end()
 
     def _read(self, split: Split) -> None:
-        segment, task = open_split(split), self._task
+        segment, task = open_split(split, self._export.back_bytes), self._task
         for chunk in read_split(
             split,
             segment,
