@@ -124,6 +124,10 @@ class CorruptRecordError(StoreError):
         super().__init__(path, f"position {position}: {reason}", next_step)
 
 
+class MissingObjectError(StoreError):
+    """An object store has no such object, or no such bucket."""
+
+
 class StoreIOError(StoreError):
     """The operating system refused an operation on a file of the store."""
 

@@ -23,7 +23,7 @@ func main() {
 	fail(listener.Close())
 	sidecar, err := meta.NewSideCar(os.Args[2])
 	fail(err)
-	files, err := posix.New(os.Args[1], sidecar, posix.PosixOpts{SideCarDir: os.Args[2]})
+	files, err := posix.New(os.Args[1], sidecar, posix.PosixOpts{SideCarDir: os.Args[2], CopyObjectThreshold: 5 << 30})
 	fail(err)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import S3Store
 
-from orbitmq.errors import StoreError
+from orbitmq.errors import MissingObjectError, StoreError
 from orbitmq.spark.remote.address import Address
 from orbitmq.spark.remote.fetched import note_fetched
 
@@ -23,10 +23,6 @@ RETRIES: Final = 6
 _STATUS: Final = re.compile(r"status code: (\d{3} [A-Za-z ]+?)(?::|\n|$)")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _STEP: Final = "Look at the address, at AWS_ENDPOINT_URL and at the keys of this process."
-
-
-class MissingObjectError(StoreError):
-    """There is no such object, or no such bucket."""
 
 
 class Found(NamedTuple):
@@ -127,10 +123,10 @@ class Objects:
             except AlreadyExistsError:
                 return None
 
-    def put_file(self, name: str, path: Path) -> None:
+    def put_file(self, name: str, file: Path | IO[bytes]) -> None:
         """Write an object with the bytes of a file."""
         with self._asked("write", name):
-            obstore.put(self._store, name, path)
+            obstore.put(self._store, name, file)
 
     def copy(self, source: str, target: str) -> None:
         """Write an object with the bytes of another one, without fetching them."""

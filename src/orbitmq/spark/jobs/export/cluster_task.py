@@ -14,7 +14,6 @@ from orbitmq.spark.jobs.export.parts import Place
 from orbitmq.spark.jobs.export.row_task import GROUP_BYTES, Offsets, RowTask
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import StageCounter
-from orbitmq.spark.shared_paths import require_seen
 from orbitmq.spark.source.batches import LogChunk
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.streams.offsets import QueueRange
@@ -40,7 +39,7 @@ class ClusterExport:
 
     def __call__(self, _number: int, works: Iterator[ClusterWork]) -> Iterator[TaskFacts]:
         if not self.dry_run:
-            require_seen(self.files.directory)
+            self.files.require_seen()
         for work in works:
             yield _counted(work) if self.dry_run else _ClusterTask(self, work).run()
 

@@ -19,15 +19,15 @@ from typing import Any, Final
 
 from orbitmq.errors import ConfigError, PipelineError, StateFileError
 from orbitmq.files.disk import Disk
-from orbitmq.files.lock import StoreLock
 from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
-from orbitmq.spark.jobs.export.commit import begin, finish, gathered, remove_attempts
+from orbitmq.spark.jobs.export.commit import begin, finish, gathered
 from orbitmq.spark.jobs.export.covered import Covered
 from orbitmq.spark.jobs.export.facts import TaskFacts
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
+from orbitmq.spark.jobs.export.lakes.lake import lake_at
 from orbitmq.spark.jobs.export.log_source import LogSource, require_store
-from orbitmq.spark.jobs.export.notes import Manifest, Notes
+from orbitmq.spark.jobs.export.notes import Manifest
 from orbitmq.spark.jobs.export.options import ExportOptions
 from orbitmq.spark.jobs.export.report import ExportReport
 from orbitmq.spark.jobs.export.sample import joined_fields
@@ -56,11 +56,13 @@ def export(
 ) -> ExportReport:
     """Bring what is new in a store's log, or in a cluster, into a lake; return what was done.
 
-    `to` is the lake's directory, `store` the store's; or `namesrv` names a cluster. Further arguments:
+    `to` is the lake's directory, `store` the store's, or either is s3://bucket/prefix; or `namesrv` names a
+    cluster. Further arguments:
     `format` ("parquet", "delta", "iceberg"), `topics` (all), `since` (a time as "now-1d") or `from_offset`:
     where topics start, also to fill in what lies before; without, new ones start with the oldest message and
     the others go on. `body` ("binary"; "json" adds a column `value` by `schema`, a file or a table of fields
-    by topic, or else as the messages tell), `bad_records` ("fail", "skip"), `dry_run`.
+    by topic, or else as the messages tell), `bad_records` ("fail", "skip"), `catalog` (of Iceberg tables at
+    s3://: the URL of a database), `dry_run`.
 
     ConfigError: an argument that cannot work. PipelineError: the source is another one than before.
     """
@@ -166,8 +168,9 @@ class _ExportJob:
     ) -> None:
         self._context = context_of(spark)
         self._source, self._options, self._progress = source, options, progress
-        self._disk, self._follows = disk, follows
-        self._notes = Notes(options.to, disk)
+        self._follows = follows
+        self._lake = lake_at(options.to, disk, options.catalog)
+        self._notes = self._lake.notes
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -175,8 +178,7 @@ class _ExportJob:
         if self._options.dry_run:
             yield
             return
-        self._notes.make()
-        with StoreLock(self._disk, self._notes.lock):
+        with self._lake.alone():
             yield
 
     def run(self) -> ExportReport:
@@ -193,7 +195,7 @@ class _ExportJob:
                 self._bring_new(last, report)
         except (Exception, KeyboardInterrupt):
             if not self._options.dry_run and self._notes.pending() is None:
-                remove_attempts(self._notes)
+                self._lake.remove_attempts()
             raise
         return report
 
@@ -202,7 +204,7 @@ class _ExportJob:
         pending = self._notes.pending()
         if pending is not None and not self._options.dry_run:
             self._require_fits(pending)
-            finish(self._notes, pending, self._disk)
+            finish(self._lake, pending)
             report.finished = len(pending.files)
             report.add(pending.files)
         last = pending or self._notes.last()
@@ -210,7 +212,7 @@ class _ExportJob:
             self._require_fits(last)
             report.commit = last.number
         if not self._options.dry_run:
-            remove_attempts(self._notes)
+            self._lake.remove_attempts()
         return last
 
     def _require_fits(self, last: Manifest) -> None:
@@ -241,7 +243,7 @@ class _ExportJob:
         if found.covered != held:
             with report.timed("commit"):
                 self._commit(found, facts, rows, last, job, commit, report)
-        remove_attempts(self._notes)
+        self._lake.remove_attempts()
 
     def _held(self, last: Manifest | None) -> Covered:
         if last is None:
@@ -250,7 +252,9 @@ class _ExportJob:
             return Covered.from_json(last.covered)
         except (KeyError, TypeError, ValueError) as error:
             what = f"the manifest {last.number} does not say what the lake holds"
-            raise StateFileError(self._notes.root, what, "Export to a new directory.") from error
+            raise StateFileError(
+                str(self._options.to), what, "Export to a new directory."
+            ) from error
 
     def _lake_rows(self, found: Round, last: Manifest | None) -> LakeRows:
         """Return which columns each table has: those that it was made with, or those asked for now."""
@@ -272,9 +276,8 @@ class _ExportJob:
     def _run_tasks(self, found: Round, rows: LakeRows, job: str) -> list[TaskFacts]:
         if not found.tasks:
             return []
-        files = AttemptFiles(str(self._notes.attempts / job), job, "export")
-        if not self._options.dry_run:
-            self._disk.make_directory(files.directory)
+        dry_run = self._options.dry_run
+        files = AttemptFiles("", "", "") if dry_run else self._lake.attempt_files(job)
         counter = self._progress.stage("export", found.bytes)
         return self._run(found.tasks, self._source.work(found, rows, files, counter))
 
@@ -298,7 +301,7 @@ class _ExportJob:
         number: int,
         report: ExportReport,
     ) -> None:
-        files = gathered(len(found.tasks), facts, self._notes.root, number, job)
+        files = gathered(len(found.tasks), facts, self._lake, number, job)
         anchors = [one.anchor for one in facts if one.anchor is not None]
         anchor = max(anchors, key=lambda one: one.log_offset, default=None)
         if last is not None and last.anchor is not None and anchor is not None:
@@ -318,7 +321,7 @@ class _ExportJob:
         )
         if self._progress.interrupted:
             raise KeyboardInterrupt
-        begin(self._notes, manifest, self._disk)
-        finish(self._notes, manifest, self._disk)
+        begin(self._lake, manifest)
+        finish(self._lake, manifest)
         report.commit = number
         report.add(files)

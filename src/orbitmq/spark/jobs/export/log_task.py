@@ -22,7 +22,6 @@ from orbitmq.spark.jobs.export.parts import Place
 from orbitmq.spark.jobs.export.row_task import GROUP_BYTES, Offsets, RowTask
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import StageCounter
-from orbitmq.spark.shared_paths import require_seen
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.segment import open_split
 
@@ -66,7 +65,7 @@ class LogExport:
 
     def __call__(self, _number: int, works: Iterator[LogWork]) -> Iterator[TaskFacts]:
         if not self.dry_run:
-            require_seen(self.files.directory)
+            self.files.require_seen()
         for work in works:
             yield _LogTask(self, work).run()
 

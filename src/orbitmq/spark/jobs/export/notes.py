@@ -21,7 +21,7 @@ from orbitmq.files.replace import read_whole, write_durably
 
 DIRECTORY: Final = "_orbitmq"
 _MANIFEST: Final = re.compile(r"\d{8}\.json")
-_STEP: Final = "Put the file back as it was, or export to a new directory."
+STEP: Final = "Put the file back as it was, or export to a new directory."
 
 
 class LakeFile(msgspec.Struct, frozen=True):
@@ -118,4 +118,4 @@ class Notes:
         try:
             return msgspec.json.decode(read_whole(self._disk, path) or b"", type=Manifest)
         except msgspec.MsgspecError as error:
-            raise StateFileError(path, f"is no manifest ({error})", _STEP) from error
+            raise StateFileError(path, f"is no manifest ({error})", STEP) from error
