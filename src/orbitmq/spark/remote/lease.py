@@ -38,9 +38,8 @@ class Lease:
         self._thread = threading.Thread(target=self._renew, name="orbitmq-lease", daemon=True)
 
     def __enter__(self) -> Self:
-        start = time.monotonic()
+        self._renewed = time.monotonic()
         self._tag = self._objects.create(self._name, self._content()) or self._taken_over()
-        self._renewed = start
         self._thread.start()
         return self
 
@@ -72,10 +71,12 @@ class Lease:
             if found[1] != before[1]:
                 raise self._locked(found[0])
             if time.monotonic() >= deadline:
+                self._renewed = time.monotonic()
                 tag = self._objects.put(self._name, self._content(), tag=found[1])
                 if tag is None:
                     raise self._locked(found[0])
                 return tag
+        self._renewed = time.monotonic()
         made = self._objects.create(self._name, self._content())
         if made is None:
             raise self._locked(b"{}")

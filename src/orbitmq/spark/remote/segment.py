@@ -54,7 +54,7 @@ class RemoteBytes:
         if start >= end:
             return end
         if not self._here[start // BLOCK_BYTES]:
-            self.bring(start, min(end, start + self._step))
+            self.bring(start, min(end, start // BLOCK_BYTES * BLOCK_BYTES + self._step))
             self._step = min(self._step * 2, STEP_BYTES_MAX)
             self._forget(start - KEPT_BYTES)
         absent = np.flatnonzero(~self._here[start // BLOCK_BYTES :])

@@ -1,6 +1,7 @@
 """A task of an export from a cluster: ranges of queues, pulled from brokers, into Parquet files."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,12 +56,13 @@ class _ClusterTask:
 
     def run(self) -> TaskFacts:
         kernels, options = self._task.kernels, self._export.options
-        for chunk in range_chunks(self._work.ranges, options, kernels):
-            self._take(chunk)
-            if self._waiting_bytes >= GROUP_BYTES:
-                self._write()
-        self._write()
-        return self._task.end()
+        with closing(self._task) as task:
+            for chunk in range_chunks(self._work.ranges, options, kernels):
+                self._take(chunk)
+                if self._waiting_bytes >= GROUP_BYTES:
+                    self._write()
+            self._write()
+            return task.end()
 
     def _take(self, chunk: LogChunk) -> None:
         segment, task = chunk.segment, self._task

@@ -5,6 +5,7 @@ topic has enough of them for a row group; then its columns are gathered from the
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -90,12 +91,13 @@ class _LogTask:
 
     def run(self) -> TaskFacts:
         facts, counter = self._task.facts, self._export.counter
-        for split in self._splits:
-            before = sum(facts.rows.values())
-            self._read(split)
-            if counter is not None:
-                counter.add(split.end - split.start, sum(facts.rows.values()) - before)
-        return self._task.end()
+        with closing(self._task) as task:
+            for split in self._splits:
+                before = sum(facts.rows.values())
+                self._read(split)
+                if counter is not None:
+                    counter.add(split.end - split.start, sum(facts.rows.values()) - before)
+            return task.end()
 
     def _read(self, split: Split) -> None:
         segment, task = open_split(split, self._export.back_bytes), self._task

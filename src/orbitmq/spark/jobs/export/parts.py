@@ -4,6 +4,7 @@ One for each topic and day that it meets; more for a topic that was put aside, s
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, Final, NamedTuple
 
@@ -82,6 +83,14 @@ class PartFiles:
         file.offsets = _wider(file.offsets, rows["log_offset"])
         file.times = _wider(file.times, _milliseconds(rows["store_time"]))
 
+    def discard(self) -> None:
+        """Let go of files that an attempt leaves unfinished because it fails."""
+        for file in self._open.values():
+            if file.upload is not None:
+                with file.upload, suppress(OSError):
+                    file.writer.close()
+        self._open = {}
+
     def close(self) -> list[Part]:
         """Make all files durable; return them."""
         while self._open:
@@ -121,7 +130,8 @@ class PartFiles:
         except OSError as cause:
             raise io_error(file.path, "write", cause) from cause
         if self._remote is not None and file.upload is not None:
-            length = self._remote.upload(file.path, file.upload)
+            with file.upload:
+                length = self._remote.upload(file.path, file.upload)
         else:
             length = self._sync(file.path)
         self._done.append(Part(place, file.path, file.rows, length, *file.offsets, *file.times))

@@ -26,8 +26,7 @@ class RemoteAttempts(AttemptFiles):
         from orbitmq.spark.remote.objects import objects_at
 
         assert self.lake is not None
-        with file:
-            length = file.seek(0, 2)
-            file.seek(0)
-            objects_at(self.lake).put_file(path, file)
+        length = file.seek(0, 2)
+        file.seek(0)
+        objects_at(self.lake).put_file(path, file)
         return length
