@@ -115,6 +115,29 @@ def test_a_key_is_looked_up_in_the_index_and_not_by_fetching_the_log(
 
 
 @pytest.mark.feature("P19")
+def test_queue_offsets_are_looked_up_in_queues_that_are_short_enough(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    root, figures = tmp_path / "store", tmp_path / "figures"
+    config = StoreConfig(root=root, segment_bytes=MiB, cq_file_bytes=2000, index_enabled=False)
+    with MessageStore.open(config, background=False) as store:
+        for number in range(120):
+            store.append(AppendRequest(f"T{number % 3}", number % 2, b"b" * 20_000))
+    conf = conf_of(tmp_path / "broker.conf", {"mappedFileSizeCommitLog": str(MiB)})
+    pair = Pair(root, s3.upload(root, "queues/store"), conf)
+    chosen = {"topics": "T1", "queueId": "1", "startQueueOffset": "3", "endQueueOffset": "5"}
+
+    here, there = pair.rows(**chosen, metricsPath=figures)
+
+    assert [row["queue_offset"] for row in here] == [3, 4]
+    assert there == here
+    found = read_metrics(str(figures))
+    assert found.lookup_bytes > 0
+    assert found.records < 20  # of both
+    assert found.fetched_bytes <= 3 * BLOCK_BYTES
+
+
+@pytest.mark.feature("P19")
 @pytest.mark.parametrize("bad", [(), (3 * MiB, 40 * KiB), (2 * MiB, 6 * MiB)], ids=str)
 def test_a_split_fetches_what_it_needs_and_goes_on_behind_damage_as_it_does_here(
     bad: tuple[int, int], s3: S3Server, long_root: Path, tmp_path: Path
