@@ -238,6 +238,22 @@ def test_a_damaged_store_has_the_findings_of_a_check_here(
         table_rows(path=url, config=conf_of(tmp_path / "broker.conf", settings("crashed")))
 
 
+@pytest.mark.feature("P19", "P16")
+def test_a_gap_is_told_by_its_address(s3: S3Server, mixed: Pair) -> None:
+    url = s3.upload(mixed.root, "gap/store")
+    objects = s3.objects("gap/store")
+    segments = [one.name for one in objects.list("commitlog")]
+    objects.delete([segments[1]])
+
+    with pytest.raises(
+        NotAStoreError, match=rf"s3://orbitmq-tests/gap/store/{segments[0]}: the log"
+    ):
+        table_rows(path=url, config=mixed.conf)
+    objects.put("commitlog/5", b"5")
+    with pytest.raises(StoreError, match="s3://orbitmq-tests/gap/store/commitlog/5:"):
+        table_rows(path=url, config=mixed.conf)
+
+
 def refusals(s3: S3Server) -> Iterator[tuple[str, str]]:
     """Yield addresses that cannot be read, and words of the sentence that says so."""
     yield s3.url("nothing/here"), "is no message store"
