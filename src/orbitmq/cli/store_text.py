@@ -170,7 +170,7 @@ def print_check(root: "Path | str", report: "CheckReport") -> None:
 
 
 def _below(path: "Path", root: "Path | str") -> str:
-    return str(path).removeprefix(f"{root}/")  # both may be addresses
+    return str(path).removeprefix(f"{str(root).rstrip('/')}/")  # both may be addresses
 
 
 def _log_rows(found: "StoreStat") -> list[tuple[str, object]]:
