@@ -304,6 +304,10 @@ def test_what_changes_or_follows_a_store_needs_a_directory(mixed: Pair, tmp_path
     said = call("spark", "export", "--from", mixed.url, "--to", tmp_path / "lake", "--follow")
     assert said.returncode == 2
     assert "does not grow" in said.stderr
+    (tmp_path / "rows.json").write_text('{"topic": "T"}')
+    said = call("spark", "load", tmp_path / "rows.json", "--to", "s3://orbitmq-tests/new")
+    assert said.returncode == 2
+    assert "s3://orbitmq-tests/new': a store is made in a directory" in said.stderr
     source = OrbitmqSource(options={"path": mixed.url})
     with pytest.raises(ConfigError, match="does not grow"):
         source.streamReader(MESSAGE_SCHEMA)

@@ -141,6 +141,8 @@ def export(
         catalog=catalog,
     )
     source = Source.of(from_, namesrv, load_settings(config))
+    if follow:
+        source.require_grows()
     with spark_context(master, conf) as spark, shown_progress(spark) as progress:
         jobs = ExportJobs(spark, source, options, progress)
         report = jobs.follow(_stopped_by_signals(), _show, interval) if follow else jobs.once()

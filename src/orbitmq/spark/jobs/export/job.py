@@ -35,6 +35,7 @@ from orbitmq.spark.jobs.export.source import Round, Source
 from orbitmq.spark.jobs.export.values import chosen
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import JobProgress
+from orbitmq.spark.remote.address import is_remote
 from orbitmq.spark.remote.names import store_names
 from orbitmq.spark.shared_paths import absolute_settings, absolute_text
 
@@ -94,6 +95,12 @@ class From:
             require_store(path, made.settings)
         return made
 
+    def require_grows(self) -> None:
+        """Raise ConfigError for a store that nobody writes to."""
+        if is_remote(self.store):
+            rule = "follows a directory or a cluster; what lies at s3:// does not grow"
+            raise ConfigError("follow", self.store.partition("?")[0], rule)
+
 
 class ExportJobs:
     """Exports from one source to one lake: once, or whenever there is something new. Not thread-safe."""
@@ -121,6 +128,7 @@ class ExportJobs:
         seconds: float = FOLLOW_SECONDS,
     ) -> ExportReport:
         """Bring what is new, again and again, until `stop` is set; return what the last round did."""
+        self._given.require_grows()
         with self._job(follows=True) as job:
             while True:
                 report = job.run()
@@ -130,14 +138,14 @@ class ExportJobs:
 
     @contextmanager
     def _job(self, *, follows: bool) -> Iterator["_ExportJob"]:
-        with self._source(follows=follows) as source:
+        with self._source() as source:
             given = self._spark, source, self._options, self._progress, self._disk
             job = _ExportJob(*given, follows=follows)
             with job.alone():
                 yield job
 
     @contextmanager
-    def _source(self, *, follows: bool) -> Iterator[Source]:
+    def _source(self) -> Iterator[Source]:
         given, options = self._given, self._options
         if not given.store:
             from orbitmq.spark.jobs.export.cluster_source import ClusterSource
@@ -146,9 +154,6 @@ class ExportJobs:
                 yield cluster
             return
         with store_names(given.store, given.settings) as names:
-            if follows and names.is_remote:
-                rule = "follows a directory or a cluster; what lies at s3:// does not grow"
-                raise ConfigError("follow", names.shown, rule)
             cores = context_of(self._spark).defaultParallelism
             yield LogSource(names, given.settings, options, cores)
 
