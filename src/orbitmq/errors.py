@@ -8,6 +8,7 @@ OrbitError
 │   ├── StoreLockedError       another process has the store open
 │   ├── StoreClosedError       the store was closed; nothing can be asked of it
 │   ├── StoreFailedError       an earlier write or sync failed; appends are refused until a restart
+│   ├── MissingObjectError     an object store has no such object
 │   ├── StoreIOError           the operating system refused a read, write or sync
 │   │   ├── NoSpaceError         the disk is full
 │   │   └── NoPermissionError    the file or directory may not be used
@@ -123,6 +124,10 @@ class CorruptRecordError(StoreError):
     def __init__(self, path: Path | str, position: int, reason: str, next_step: str) -> None:
         self.position, self.reason = position, reason
         super().__init__(path, f"position {position}: {reason}", next_step)
+
+
+class MissingObjectError(StoreError):
+    """An object store has no such object, or no such bucket."""
 
 
 class StoreIOError(StoreError):

@@ -8,10 +8,13 @@ from pyspark.sql import SparkSession
 
 from orbitmq.spark.start.session import make_session
 from spark.drivers import SHORT_LIFE
+from spark.s3_world import KEYS, S3Server, s3_server
 from spark.standalone import StandaloneCluster, standalone_cluster
 
 # Before each JVM of Spark there is another one, which makes its command line.
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
+# Of the S3 server: the JVM of the shared session hands its own variables to tasks.
+os.environ.update(KEYS)
 
 CONF = {
     "spark.sql.shuffle.partitions": "2",
@@ -45,4 +48,11 @@ def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
 def cluster() -> Iterator[StandaloneCluster]:
     """A master and two workers, for commands and drivers that run as processes of their own."""
     with standalone_cluster(workers=2, cores=1, memory="1g") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with one bucket; a test takes names of its own in it."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as running:
         yield running

@@ -62,7 +62,7 @@ def append_body(root: Path, topic: str, body: bytes, sys_flag: int = 0) -> None:
         store.append(AppendRequest(topic, 0, body, sys_flag=sys_flag))
 
 
-def export_here(root: Path, lake: Path, **given: Any) -> ExportReport:
+def export_here(root: Path | str, lake: Path | str, **given: Any) -> ExportReport:
     """Export without Spark."""
     spark: Any = InProcessSpark()
     return export(spark, lake, store=root, settings=SETTINGS, **given)

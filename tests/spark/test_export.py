@@ -236,7 +236,7 @@ def test_what_cannot_be_is_said_in_one_sentence_before_spark_starts(
         (("--from", tmp_path, "--to", lake), "is no message store"),
         (("--to", lake), "give a store directory"),
         (("--from", store, "--namesrv", "a:1", "--to", lake), "one of them"),
-        (("--from", store, "--to", "s3://bucket/lake"), "a directory that all machines see"),
+        (("--from", store, "--to", "gs://bucket/lake"), "a directory that all machines see"),
         (("--from", store, "--to", lake, "--since", "yesterday"), "write a time as"),
         (("--from", store, "--to", lake, "--since", "now", "--from-offset", "0"), "not both"),
         (("--from", store, "--to", lake, "--topic", " , "), "names no topic"),

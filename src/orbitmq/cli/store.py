@@ -13,6 +13,7 @@ import typer
 
 from orbitmq.cli import bounds
 from orbitmq.cli.output import Output, note, print_json, print_lines, progress
+from orbitmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from orbitmq.settings import Settings
@@ -20,7 +21,22 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look into a store directory, check it and mend it.", no_args_is_help=True)
 
-Root = Annotated[Path, typer.Argument(metavar="DIR", help="Store directory (storePathRootDir).")]
+
+def _here(root: Path) -> Path:
+    """Refuse the address of an object store; `Path` has made one slash of its two."""
+    if str(root).lower().startswith("s3:/"):
+        rule = (
+            "a store at s3:// can be read, verified and exported (orbitmq spark); for anything else copy it"
+            " to a directory"
+        )
+        raise ConfigError("DIR", str(root).replace(":/", "://", 1), rule)
+    return root
+
+
+Root = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="Store directory (storePathRootDir).", callback=_here),
+]
 Config = Annotated[
     Path | None,
     typer.Option(

@@ -136,7 +136,7 @@ def check_value(report: "CheckReport") -> dict[str, Any]:
     }
 
 
-def print_check(root: "Path", report: "CheckReport") -> None:
+def print_check(root: "Path | str", report: "CheckReport") -> None:
     """Print the findings, each with what to do, then what was read."""
     rows = [
         (
@@ -169,8 +169,8 @@ def print_check(root: "Path", report: "CheckReport") -> None:
         typer.echo(f"the last {report.undispatched} bytes of the log wait for `{words}`")
 
 
-def _below(path: "Path", root: "Path") -> str:
-    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+def _below(path: "Path", root: "Path | str") -> str:
+    return str(path).removeprefix(f"{str(root).rstrip('/')}/")  # both may be addresses
 
 
 def _log_rows(found: "StoreStat") -> list[tuple[str, object]]:

@@ -167,10 +167,7 @@ class _Range:
                 return
 
     def _scan(self, end: int, options: ScanOptions) -> ScanResult:
-        base = self._segment.base_offset
-        return self._kernels.scan(
-            self._segment.data, self._state.at - base, end - base, base, options
-        )
+        return _scan(self._segment, self._state.at, end, self._kernels, options, rows_min=1)
 
     def _take(self, found: ScanResult) -> Iterator[Chunk]:
         self._state.at = self._segment.base_offset + found.stop_at
@@ -235,6 +232,25 @@ class _Range:
         return None
 
 
+def _scan(
+    segment: Segment, start: int, end: int, kernels: Kernels, options: ScanOptions, *, rows_min: int
+) -> ScanResult:
+    """Read records of [start, end), as far as bytes are here; `rows_min` of them, if there are so many.
+
+    Where bytes are still to come, the result is that of a scan that is full: it is gone on with from there.
+    """
+    base = segment.base_offset
+    first, last = start - base, min(end - base, len(segment.data))
+    near = segment.near(first, last)
+    while True:
+        found = kernels.scan(segment.data, first, near, base, options)
+        if near >= last or found.stop not in (Stop.END, Stop.CUT):
+            return found
+        if len(found.rows) >= rows_min:
+            return replace(found, stop=Stop.FULL)
+        near = segment.near(near, last)  # the record only reaches behind what is here
+
+
 _LOG_STOPS: Final = {Stop.BLANK: LogStop.BLANK, Stop.BAD: LogStop.BAD, Stop.CUT: LogStop.CUT}
 
 
@@ -243,8 +259,16 @@ def find_record(
 ) -> int | None:
     """Return the offset of the first record in [start, end) that names its own place; None: there is none."""
     base = segment.base_offset
-    found = kernels.find_record(segment.data, start - base, end - base, base, check_crc=check_crc)
-    return base + found if found >= 0 else None
+    first, last = start - base, min(end - base, len(segment.data))
+    near = segment.near(first, last)
+    while True:
+        found = kernels.find_record(segment.data, first, near, base, check_crc=check_crc)
+        # One that starts before the found one may reach behind what is here.
+        if near >= last or 0 <= found <= near - BACK_BYTES:
+            return base + found if found >= 0 else None
+        if found < 0:
+            first = max(first, near - BACK_BYTES)
+        near = segment.near(near, last)
 
 
 def rows_at(
@@ -257,10 +281,9 @@ def rows_at(
     options: ScanOptions | None = None,
 ) -> Rows:
     """Return the records from this offset on, `count` at most; fewer, or none, where others do not follow."""
-    base = segment.base_offset
-    last = len(segment.data) if limit is None else min(limit - base, len(segment.data))
+    last = segment.end_offset if limit is None else limit
     asked = replace(options or ScanOptions(), max_rows=count)
-    return kernels.scan(segment.data, log_offset - base, last, base, asked).rows
+    return _scan(segment, log_offset, last, kernels, asked, rows_min=count).rows
 
 
 def is_closed_at(

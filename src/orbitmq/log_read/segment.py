@@ -1,6 +1,12 @@
-"""One segment of a commit log, mapped for reading. Mapped pages are no memory of the process."""
+"""One segment of a commit log, mapped for reading. Mapped pages are no memory of the process.
+
+Bytes may also lie at a distance (`orbitmq.spark.remote`). So whoever reads records asks first how far bytes
+are here (`Segment.near`), and whoever takes `data` as a whole has it brought (`Segment.bring`).
+"""
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,6 +42,17 @@ class Segment:
     @property
     def end_offset(self) -> int:
         return self.base_offset + len(self.data)
+
+    def near(self, _start: int, end: int) -> int:
+        """Return up to which position the bytes from `start` on can be read now, at most `end`.
+
+        Ask again from there for more. What is mapped is all here.
+        """
+        return end
+
+    def bring(self, _start: int = 0, _end: int | None = None) -> Bytes:
+        """Return `data`, with the bytes of this range in it."""
+        return self.data
 
     def data_end(self) -> int:
         """Return a position behind which all bytes are zero, without reading them.
@@ -81,6 +98,30 @@ def written_end(data: Bytes, end: int) -> int:
     return 0
 
 
+Opener = Callable[[str, int], Segment]
+"""(path, base offset) -> the segment."""
+
+_OPENERS: dict[str, Opener] = {}
+"""Directories whose files only stand for others, and who opens those."""
+
+
+@contextmanager
+def opened_by(directory: Path, opener: Opener) -> Iterator[None]:
+    """Let `opener` open the segments below this directory, inside the `with`."""
+    _OPENERS[f"{directory}/"] = opener
+    try:
+        yield
+    finally:
+        del _OPENERS[f"{directory}/"]
+
+
+def _opener(path: Path | str) -> Opener | None:
+    if not _OPENERS:
+        return None
+    text = str(path)
+    return next((one for root, one in _OPENERS.items() if text.startswith(root)), None)
+
+
 def open_segment(
     path: Path | str, base_offset: int, disk: Disk | None = None, *, size: int | None = None
 ) -> Segment:
@@ -88,6 +129,9 @@ def open_segment(
 
     Bytes that are written to the file later show up in the mapping, not behind its end.
     """
+    opener = _opener(path)
+    if opener is not None:
+        return opener(str(path), base_offset)
     disk = disk if disk is not None else Disk()
     fd = disk.open(path, writable=False)
     try:

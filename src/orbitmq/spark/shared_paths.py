@@ -43,6 +43,11 @@ def absolute_settings(settings: Mapping[str, str] | None) -> dict[str, str]:
     return given
 
 
+def without_log_paths(settings: Mapping[str, str] | None) -> dict[str, str]:
+    """Return RocketMQ's settings for a store that was copied elsewhere, whose log lies with the rest."""
+    return {key: value for key, value in (settings or {}).items() if key not in _LOG_PATHS}
+
+
 @contextmanager
 def task_of_the_jvm() -> Iterator[None]:
     """Count as a task inside the `with`, in a process of which Spark's Python side knows nothing."""

@@ -40,11 +40,18 @@ class BadBytes(StrEnum):
     SKIP = "skip"
 
 
-From = Annotated[str, typer.Option("--from", metavar="DIR", help="The store to export.")]
+From = Annotated[
+    str, typer.Option("--from", metavar="DIR", help="The store to export; or s3://bucket/prefix.")
+]
 FromCluster = Annotated[
     str, typer.Option("--namesrv", help='Export a cluster\'s topics instead, as "a:9876;b:9876".')
 ]
-To = Annotated[str, typer.Option("--to", metavar="DIR", help="The lake; made if it is not there.")]
+To = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="DIR", help="The lake, made if it is not there; or s3://bucket/prefix."
+    ),
+]
 TableFormat = Annotated[LakeFormat, typer.Option("--format", help="What the tables are.")]
 Topics = Annotated[
     list[str] | None,
@@ -77,6 +84,12 @@ Schema = Annotated[
         help='Fields of bodies by topic, as {"Orders": {"id": "bigint"}}; else as messages tell.',
     ),
 ]
+Catalog = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Database of Iceberg tables at s3://, as sqlite:////var/lib/lake.db."
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Count what is new; write nothing.")]
 
 
@@ -93,6 +106,7 @@ def export(
     bad_records: BadRecords = BadBytes.FAIL,
     follow: Follow = False,
     interval: Interval = 5.0,
+    catalog: Catalog = None,
     dry_run: DryRun = False,
     master: Master = None,
     conf: Conf = None,
@@ -124,8 +138,11 @@ def export(
         schema=schema,
         bad_records=bad_records,
         dry_run=dry_run,
+        catalog=catalog,
     )
     source = Source.of(from_, namesrv, load_settings(config))
+    if follow:
+        source.require_grows()
     with spark_context(master, conf) as spark, shown_progress(spark) as progress:
         jobs = ExportJobs(spark, source, options, progress)
         report = jobs.follow(_stopped_by_signals(), _show, interval) if follow else jobs.once()

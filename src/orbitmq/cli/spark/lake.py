@@ -1,7 +1,6 @@
 """`orbitmq spark lake`: care for the tables that `orbitmq spark export` made."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,13 @@ from orbitmq.cli.store import DryRun, OutputForm
 app = typer.Typer(help="Care for the tables of a lake.", no_args_is_help=True)
 
 
-Lake = Annotated[Path, typer.Argument(metavar="DIR", help="The lake (--to of the export).")]
+Lake = Annotated[str, typer.Argument(metavar="DIR", help="The lake (--to of the export).")]
+Catalog = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Database of Iceberg tables at s3:// (--catalog of the export)."
+    ),
+]
 
 
 @app.command()
@@ -26,6 +31,7 @@ def expire(
             help="Keep a topic so long (Orders=30d); '*=90d' is for all others. Many times.",
         ),
     ],
+    catalog: Catalog = None,
     dry_run: DryRun = False,
     output: OutputForm = Output.TABLE,
 ) -> None:
@@ -37,7 +43,7 @@ def expire(
     from orbitmq.spark.jobs.export.care import expire as expire_days
     from orbitmq.spark.jobs.export.care import parse_keep
 
-    report = expire_days(root, parse_keep(keep), dry_run=dry_run)
+    report = expire_days(root, parse_keep(keep), dry_run=dry_run, catalog=catalog)
     if output is Output.JSON:
         print_json(asdict(report) | {"lake": str(report.lake), "dry_run": dry_run})
         return
@@ -47,12 +53,12 @@ def expire(
 
 
 @app.command()
-def compact(root: Lake, output: OutputForm = Output.TABLE) -> None:
+def compact(root: Lake, catalog: Catalog = None, output: OutputForm = Output.TABLE) -> None:
     """Make few files of many small ones, day by day; no row changes. For lakes in Delta."""
     require_pyspark()
     from orbitmq.spark.jobs.export.care import compact as compact_tables
 
-    done = compact_tables(root)
+    done = compact_tables(root, catalog=catalog)
     if output is Output.JSON:
         print_json({name: {"removed": old, "added": new} for name, (old, new) in done.items()})
         return

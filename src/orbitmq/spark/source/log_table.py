@@ -23,12 +23,15 @@ from orbitmq.log_read import (
     BadPlace,
     Gap,
     LogPlan,
+    Segment,
     Split,
     cut,
     plan_log,
     read_split,
     rows_at,
 )
+from orbitmq.spark.remote.fetched import fetched_bytes
+from orbitmq.spark.remote.names import StoreNames, store_names
 from orbitmq.spark.source.batches import NEXT_STEP, Columns, LogChunk, RowMaker
 from orbitmq.spark.source.lookup import lookup
 from orbitmq.spark.source.lookup.lookup import ScanRanges
@@ -41,7 +44,7 @@ from orbitmq.spark.source.metrics import (
 )
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.pushdown import TableReader
-from orbitmq.spark.source.segment import open_split
+from orbitmq.spark.source.segment import open_segment, open_split
 from orbitmq.spark.source.selection import RowSelection
 from orbitmq.units import KiB, MiB
 
@@ -77,22 +80,27 @@ class LogTable(TableReader):
 
     def partitions(self) -> list[InputPartition]:
         """Look at the store and cut it into tasks."""
-        options, settings = self._options, self._options.settings
-        plan = plan_log(options.store_path, settings)
+        settings = self._options.settings
+        back_bytes = search_back_bytes(settings)
+        with store_names(self._options.path, settings) as names:
+            tasks = [replace(task, back_bytes=back_bytes) for task in self._tasks(names)]
+            return [_with_addresses(task, names) for task in tasks]
+
+    def _tasks(self, names: StoreNames) -> list[LogTask]:
+        options = self._options
+        plan = plan_log(names.root, names.settings)
         if options.without is not None:
             held = options.without.stretches(options.topics)
             options.without.require_all_there((), plan.start, held, options.path)
-        gaps = _gaps(plan, options)
-        ranges = lookup.scan_ranges(plan, options)
+        gaps = _gaps(plan, options, names)
+        ranges = lookup.scan_ranges(plan, options, remote=names.is_remote)
         if ranges is None:
-            tasks = [LogTask(splits=(split,)) for split in _splits(plan, options)]
+            longest = SPLIT_BYTES if names.is_remote else SPLIT_BYTES_MAX
+            tasks = [LogTask(splits=(split,)) for split in _splits(plan, options, longest)]
         else:
             tasks = _range_tasks(plan, ranges, options.split_bytes or SPLIT_BYTES)
             _note_lookup(ranges, options)
-        if gaps:
-            tasks.append(LogTask(gaps=tuple(gaps)))
-        back_bytes = search_back_bytes(settings)
-        return [replace(task, back_bytes=back_bytes) for task in tasks]
+        return [*tasks, LogTask(gaps=tuple(gaps))] if gaps else tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -117,10 +125,20 @@ def search_back_bytes(settings: Mapping[str, str] | None) -> int:
     return max(BACK_BYTES, int(text) + HEADER_BYTES_MAX) if text.strip().isdecimal() else BACK_BYTES
 
 
-def _gaps(plan: LogPlan, options: ReadOptions) -> list[Gap]:
+def _with_addresses(task: LogTask, names: StoreNames) -> LogTask:
+    """Return a task for a machine that has nothing but the address of a store."""
+    if not names.is_remote:
+        return task
+    splits, singles = (tuple(map(names.split, found)) for found in (task.splits, task.singles))
+    return replace(task, splits=splits, singles=singles)
+
+
+def _gaps(plan: LogPlan, options: ReadOptions, names: StoreNames) -> list[Gap]:
     """Return the gaps to be shown. NotAStoreError: there are some and the read shall fail."""
     start, end = options.start_offset or 0, options.end_offset
-    concerned = [gap for gap in plan.gaps if gap.end > start and (end is None or gap.start < end)]
+    concerned = [
+        names.gap(gap) for gap in plan.gaps if gap.end > start and (end is None or gap.start < end)
+    ]
     if not concerned:
         return []
     first = concerned[0]
@@ -132,9 +150,10 @@ def _gaps(plan: LogPlan, options: ReadOptions) -> list[Gap]:
     return concerned
 
 
-def _splits(plan: LogPlan, options: ReadOptions) -> list[Split]:
+def _splits(plan: LogPlan, options: ReadOptions, longest: int) -> list[Split]:
     start, end = options.start_offset, options.end_offset
-    return cut(plan, options.split_bytes or usual_split_bytes(plan, start, end), start, end)
+    usual = min(usual_split_bytes(plan, start, end), longest)
+    return cut(plan, options.split_bytes or usual, start, end)
 
 
 def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None = None) -> int:
@@ -190,16 +209,18 @@ class _TaskRun:
     def __init__(self, columns: Columns, selection: RowSelection, metrics: ReadMetrics) -> None:
         self._metrics = metrics
         self._skips = selection.options.bad_records is BadRecords.SKIP
+        self._opened: tuple[str, Segment] | None = None
         self._kernels = cast(Kernels, CountingKernels(compiled(), metrics))
         self._maker = RowMaker(columns, selection, self._kernels, metrics)
 
     def run(self, task: LogTask) -> Iterator[pa.RecordBatch]:
-        metrics = self._metrics
+        metrics, before = self._metrics, fetched_bytes()
         try:
             for batch in self._batches(task):
                 metrics.rows += batch.num_rows
                 yield batch
         finally:
+            metrics.fetched_bytes = fetched_bytes() - before
             if metrics.bad_places and self._skips:
                 counts = metrics.bad_places, metrics.bad_bytes
                 logger.warning("skipped %s bad places of %s bytes", *counts)
@@ -215,7 +236,7 @@ class _TaskRun:
         for split in task.splits:
             yield from self._split(split, task.back_bytes)
         for split in task.singles:
-            segment = open_split(split)
+            segment = self._of_single(split)
             rows = rows_at(
                 segment, split.start, kernels=self._kernels, limit=split.limit, options=_SINGLE
             )
@@ -225,8 +246,14 @@ class _TaskRun:
                 # Whether this is the middle of a record or a damaged one only its neighbours tell.
                 yield from self._split(split, task.back_bytes)
 
+    def _of_single(self, split: Split) -> Segment:
+        """Return the segment of a record; mostly the last one's, of which some bytes may be here already."""
+        if self._opened is None or self._opened[0] != split.path:
+            self._opened = split.path, open_segment(split.path, split.base_offset)
+        return self._opened[1]
+
     def _split(self, split: Split, back_bytes: int) -> Iterator[LogChunk]:
-        segment, on_bad = open_split(split), self._maker.on_bad
+        segment, on_bad = open_split(split, back_bytes), self._maker.on_bad
         options = ScanOptions()  # Bodies are checked later, those of wanted records only.
         for chunk in read_split(
             split, segment, self._kernels, options, on_bad, back_bytes=back_bytes

@@ -41,6 +41,7 @@ class ReadMetrics:
     rows: int = 0  # that were given to Spark
     bad_places: int = 0
     bad_bytes: int = 0
+    fetched_bytes: int = 0  # of a store at a distance, by tasks
     tasks: int = 0
     found_by: list[str] = field(
         default_factory=list

@@ -19,6 +19,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from orbitmq.errors import ConfigError
+from orbitmq.spark.remote.address import is_remote
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import table_schema
 
@@ -49,6 +51,9 @@ class OrbitmqSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = ReadOptions.parse(self.options)
+        if is_remote(options.path):
+            rule = "a stream follows a directory or a cluster; what lies at s3:// does not grow"
+            raise ConfigError("path", options.path, rule)
         if options.namesrv:
             from orbitmq.spark.streams.topics import TopicStreamReader
 

@@ -7,6 +7,7 @@ is to go on, if that lies before `--since`.
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from orbitmq.client import Admin
@@ -31,6 +32,7 @@ from orbitmq.spark.jobs.audit.roles import Roles
 from orbitmq.spark.jobs.export.covered import Span
 from orbitmq.spark.jobs.export.job import From
 from orbitmq.spark.jobs.export.log_source import task_splits
+from orbitmq.spark.remote.address import is_remote
 from orbitmq.spark.source.log_table import search_back_bytes
 from orbitmq.spark.source.lookup.times import CLOCK_MARGIN_MS, time_stretch
 from orbitmq.spark.source.options import BadRecords
@@ -76,7 +78,7 @@ class Look:
 
 def look(given: From, options: AuditOptions, cores: int) -> Look:
     """Look at a store or a cluster. ConfigError, NoRouteError: what was named is not there."""
-    if given.store is None:
+    if not given.store:
         with Admin(given.namesrv) as admin:
             return _ClusterLook(given, options, admin).look()
     return _StoreLook(given, options, cores).look()
@@ -118,8 +120,10 @@ class _StoreLook:
     """Looks at a store's files."""
 
     def __init__(self, given: From, options: AuditOptions, cores: int) -> None:
-        assert given.store is not None
-        self._root, self._settings, self._options = given.store, given.settings, options
+        if is_remote(given.store):
+            rule = "an audit reads queues and groups beside the log: copy the store to a directory"
+            raise ConfigError("from", given.store.partition("?")[0], rule)
+        self._root, self._settings, self._options = Path(given.store), given.settings, options
         self._cores = cores
 
     def look(self) -> Look:

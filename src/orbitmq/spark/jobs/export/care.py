@@ -17,14 +17,14 @@ import msgspec
 
 from orbitmq.errors import ConfigError
 from orbitmq.files.disk import Disk
-from orbitmq.files.lock import StoreLock
 from orbitmq.spark.jobs.export.commit import finish
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
+from orbitmq.spark.jobs.export.lakes.lake import Lake, lake_at
 from orbitmq.spark.jobs.export.names import table_name
-from orbitmq.spark.jobs.export.notes import Manifest, Notes
-from orbitmq.spark.jobs.export.options import Format
-from orbitmq.spark.jobs.export.tables import tables_of
+from orbitmq.spark.jobs.export.notes import Manifest
+from orbitmq.spark.jobs.export.options import Format, catalog_of, lake_place
 from orbitmq.spark.jobs.export.values import OTHERS
+from orbitmq.spark.remote.address import Address
 
 _KEEP: Final = re.compile(r"(.+)=(\d{1,5})d?")
 
@@ -33,7 +33,7 @@ _KEEP: Final = re.compile(r"(.+)=(\d{1,5})d?")
 class ExpireReport:
     """What was removed: of which tables the days before which one."""
 
-    lake: Path
+    lake: Path | Address
     format: str
     commit: int
     expired: Mapping[str, str]
@@ -56,66 +56,75 @@ def expire(
     *,
     now_ms: int | None = None,
     dry_run: bool = False,
+    catalog: str | None = None,
     disk: Disk | None = None,
 ) -> ExpireReport:
-    """Remove from a lake the days that are older than `keep` says, by topic, for good."""
-    root, disk = Path(lake).absolute(), disk or Disk()
-    notes = Notes(root, disk)
-    _newest(notes)
+    """Remove from a lake the days that are older than `keep` says, by topic, for good.
+
+    `catalog` is the database of Iceberg tables at s3://.
+    """
+    place = _opened(lake, catalog, disk)
     if dry_run:
-        return _report(root, _expiring(root, _newest(notes), keep, now_ms))
-    with _alone(notes, disk) as last:
-        manifest = _expiring(root, last, keep, now_ms)
+        return _report(place, _expiring(place, _newest(place), keep, now_ms))
+    with _alone(place) as last:
+        manifest = _expiring(place, last, keep, now_ms)
         if manifest.expired:
-            notes.begin(manifest)
-            finish(notes, manifest, disk)
-    return _report(root, manifest)
+            place.notes.begin(manifest)
+            finish(place, manifest)
+    return _report(place, manifest)
 
 
-def compact(lake: str | Path, *, disk: Disk | None = None) -> dict[str, tuple[int, int]]:
+def compact(
+    lake: str | Path, *, catalog: str | None = None, disk: Disk | None = None
+) -> dict[str, tuple[int, int]]:
     """Make few files of many small ones; return by table how many were replaced, and by how many.
 
     ConfigError: tables of this format cannot be changed so.
     """
-    root, disk = Path(lake).absolute(), disk or Disk()
-    notes = Notes(root, disk)
-    _newest(notes)
-    with _alone(notes, disk) as last:
-        tables = tables_of(Format(last.format), root, LakeRows(last.values))
-        done = {name: tables.compact(name) for name in _tables(root, sorted(last.values))}
-        tables.sync(disk)
+    place = _opened(lake, catalog, disk)
+    with _alone(place) as last:
+        tables = place.tables(Format(last.format), LakeRows(last.values))
+        done = {name: tables.compact(name) for name in _tables(place, sorted(last.values))}
+        place.sync(tables)
     return done
 
 
-def _newest(notes: Notes) -> Manifest:
-    newest = notes.pending() or notes.last()
+def _opened(lake: str | Path, catalog: str | None, disk: Disk | None) -> Lake:
+    """Return a lake that is there."""
+    root = lake_place(lake)
+    place = lake_at(root, disk)
+    return lake_at(root, disk, catalog_of(root, _newest(place).format, catalog))
+
+
+def _newest(lake: Lake) -> Manifest:
+    newest = lake.notes.pending() or lake.notes.last()
     if newest is None:
         rule = "is no directory that `orbitmq spark export` made"
-        raise ConfigError("lake", str(notes.root), rule)
+        raise ConfigError("lake", str(lake.root), rule)
     return newest
 
 
 @contextmanager
-def _alone(notes: Notes, disk: Disk) -> Iterator[Manifest]:
+def _alone(lake: Lake) -> Iterator[Manifest]:
     """Have the lake to oneself, with everything finished that had begun."""
-    with StoreLock(disk, notes.lock):
-        pending = notes.pending()
+    with lake.alone():
+        pending = lake.notes.pending()
         if pending is not None:
-            finish(notes, pending, disk)
-        yield _newest(notes)
+            finish(lake, pending)
+        yield _newest(lake)
 
 
-def _tables(root: Path, topics: Iterable[str]) -> list[str]:
+def _tables(lake: Lake, topics: Iterable[str]) -> list[str]:
     """Return the tables that these topics have."""
     names = (table_name(topic, dlq=dlq) for topic in topics for dlq in (False, True))
-    return [name for name in names if (root / name).is_dir()]
+    return [name for name in names if lake.has_table(name)]
 
 
-def _report(root: Path, manifest: Manifest) -> ExpireReport:
-    return ExpireReport(root, manifest.format, manifest.number, manifest.expired)
+def _report(lake: Lake, manifest: Manifest) -> ExpireReport:
+    return ExpireReport(lake.root, manifest.format, manifest.number, manifest.expired)
 
 
-def _expiring(root: Path, last: Manifest, keep: Mapping[str, int], now_ms: int | None) -> Manifest:
+def _expiring(lake: Lake, last: Manifest, keep: Mapping[str, int], now_ms: int | None) -> Manifest:
     """Return the commit that removes what is too old."""
     unknown = sorted(keep.keys() - last.values.keys() - {OTHERS})
     if unknown:
@@ -126,7 +135,7 @@ def _expiring(root: Path, last: Manifest, keep: Mapping[str, int], now_ms: int |
         days = keep.get(topic, keep.get(OTHERS))
         if days is not None:
             day = (now - timedelta(days=days)).date().isoformat()
-            expired |= dict.fromkeys(_tables(root, [topic]), day)
+            expired |= dict.fromkeys(_tables(lake, [topic]), day)
     return msgspec.structs.replace(
         last,
         number=last.number + 1,

@@ -1,6 +1,7 @@
 """A task of an export from a cluster: ranges of queues, pulled from brokers, into Parquet files."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +15,6 @@ from orbitmq.spark.jobs.export.parts import Place
 from orbitmq.spark.jobs.export.row_task import GROUP_BYTES, Offsets, RowTask
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import StageCounter
-from orbitmq.spark.shared_paths import require_seen
 from orbitmq.spark.source.batches import LogChunk
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.streams.offsets import QueueRange
@@ -40,7 +40,7 @@ class ClusterExport:
 
     def __call__(self, _number: int, works: Iterator[ClusterWork]) -> Iterator[TaskFacts]:
         if not self.dry_run:
-            require_seen(self.files.directory)
+            self.files.require_seen()
         for work in works:
             yield _counted(work) if self.dry_run else _ClusterTask(self, work).run()
 
@@ -56,12 +56,13 @@ class _ClusterTask:
 
     def run(self) -> TaskFacts:
         kernels, options = self._task.kernels, self._export.options
-        for chunk in range_chunks(self._work.ranges, options, kernels):
-            self._take(chunk)
-            if self._waiting_bytes >= GROUP_BYTES:
-                self._write()
-        self._write()
-        return self._task.end()
+        with closing(self._task) as task:
+            for chunk in range_chunks(self._work.ranges, options, kernels):
+                self._take(chunk)
+                if self._waiting_bytes >= GROUP_BYTES:
+                    self._write()
+            self._write()
+            return task.end()
 
     def _take(self, chunk: LogChunk) -> None:
         segment, task = chunk.segment, self._task

@@ -10,25 +10,21 @@ its last commit. So whoever finds pending.json does `finish`, and nothing is rea
 has happened, and the files of the attempt are removed.
 """
 
-import os
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 
 from orbitmq.errors import JobFailedError
-from orbitmq.files.disk import Disk, exists
 from orbitmq.spark.jobs.export.facts import TaskFacts
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
+from orbitmq.spark.jobs.export.lakes.lake import Lake
 from orbitmq.spark.jobs.export.names import day_text, file_path, table_name
-from orbitmq.spark.jobs.export.notes import LakeFile, Manifest, Notes
+from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
 from orbitmq.spark.jobs.export.options import Format
 from orbitmq.spark.jobs.export.parts import Part
-from orbitmq.spark.jobs.export.tables import tables_of
 
 
 def gathered(
-    tasks: int, facts: Sequence[TaskFacts], root: Path, commit: int, job: str
+    tasks: int, facts: Sequence[TaskFacts], lake: Lake, commit: int, job: str
 ) -> list[LakeFile]:
     """Return the files of all tasks, with the names that they will have.
 
@@ -39,8 +35,8 @@ def gathered(
         raise JobFailedError(what, "The lake is as before; run the export again.")
     parts = sorted((part for one in facts for part in one.parts), key=_order)
     for part in parts:
-        _require_whole(part)
-    return [_named(part, root, commit, number, job) for number, part in enumerate(parts)]
+        _require_whole(part, lake)
+    return [_named(part, lake, commit, number, job) for number, part in enumerate(parts)]
 
 
 def _order(part: Part) -> tuple[str, int, int]:
@@ -49,25 +45,22 @@ def _order(part: Part) -> tuple[str, int, int]:
     return table_name(place.topic, dlq=place.dlq), day, part.first_log_offset
 
 
-def _require_whole(part: Part) -> None:
-    try:
-        length = os.stat(part.path).st_size  # noqa: PTH116  (thousands of them)
-    except FileNotFoundError:
-        length = -1
+def _require_whole(part: Part, lake: Lake) -> None:
+    length = lake.part_length(part.path)
     if length != part.bytes:
         what = f"{part.path} has {length} bytes instead of {part.bytes}"
         step = "All machines must see the same directory. The lake is as before."
         raise JobFailedError(what, step)
 
 
-def _named(part: Part, root: Path, commit: int, number: int, job: str) -> LakeFile:
+def _named(part: Part, lake: Lake, commit: int, number: int, job: str) -> LakeFile:
     place = part.place
     table, day = table_name(place.topic, dlq=place.dlq), day_text(place.day)
     return LakeFile(
         topic=place.topic,
         table=table,
         path=file_path(table, day, commit, number, job),
-        part=str(Path(part.path).relative_to(root)),
+        part=lake.below(part.path),
         day=day,
         rows=part.rows,
         bytes=part.bytes,
@@ -79,43 +72,19 @@ def _named(part: Part, root: Path, commit: int, number: int, job: str) -> LakeFi
     )
 
 
-def begin(notes: Notes, manifest: Manifest, disk: Disk) -> None:
+def begin(lake: Lake, manifest: Manifest) -> None:
     """Make it certain that the commit will be done."""
-    # Tasks have synced their files; that these have names is durable only now.
-    for directory in {(notes.root / file.part).parent for file in manifest.files}:
-        disk.sync_directory(directory)
-        disk.sync_directory(directory.parent)
-        disk.sync_directory(directory.parent.parent)
-    notes.begin(manifest)
+    lake.settle(manifest.files)
+    lake.notes.begin(manifest)
 
 
-def finish(notes: Notes, manifest: Manifest, disk: Disk) -> None:
+def finish(lake: Lake, manifest: Manifest) -> None:
     """Do what is left of a commit that has begun."""
-    tables = tables_of(Format(manifest.format), notes.root, LakeRows(manifest.values))
-    _give_names(notes.root, manifest.files, disk)
+    tables = lake.tables(Format(manifest.format), LakeRows(manifest.values))
+    lake.give_names(manifest.files)
     for table, files in groupby(manifest.files, key=lambda file: file.table):
         tables.commit(table, list(files), manifest)
     for table, day in manifest.expired.items():
         tables.expire(table, day)
-    tables.sync(disk)
-    notes.end(manifest)
-
-
-def _give_names(root: Path, files: Iterable[LakeFile], disk: Disk) -> None:
-    directories = {(root / file.path).parent for file in files}
-    for directory in sorted(directories):
-        disk.make_directory(directory)
-    for file in files:
-        part, path = root / file.part, root / file.path
-        if exists(part):
-            disk.rename(part, path)
-        elif not exists(path):
-            what = f"{part} is gone, which an export had written before it ended early"
-            raise JobFailedError(what, "Put the lake's files back, or export to a new directory.")
-    for directory in sorted({above for one in directories for above in (one, *one.parents[:2])}):
-        disk.sync_directory(directory)
-
-
-def remove_attempts(notes: Notes) -> None:
-    """Remove what attempts left that failed, were killed or were not needed."""
-    shutil.rmtree(notes.attempts, ignore_errors=True)
+    lake.sync(tables)
+    lake.notes.end(manifest)

@@ -20,6 +20,7 @@ from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
 from orbitmq.spark.jobs.export.options import only_by_engine
+from orbitmq.spark.remote.address import Address
 
 COMMIT: Final = "orbitmq.commit"
 LOG_OFFSET: Final = "orbitmq.log_offset"
@@ -31,8 +32,9 @@ _HIDING: Final = frozenset({"deletionVectors", "columnMapping"})
 class DeltaTables:
     """The Delta tables below a directory."""
 
-    def __init__(self, root: Path, rows: LakeRows) -> None:
+    def __init__(self, root: Path | Address, rows: LakeRows) -> None:
         self._root, self._rows = root, rows
+        self._options = storage_options(root)
 
     def commit(self, table: str, files: Sequence[LakeFile], manifest: Manifest) -> None:
         """Add files in one commit of the table."""
@@ -52,13 +54,13 @@ class DeltaTables:
 
     def expire(self, table: str, before: str) -> None:
         """Remove days from the table; their files stay as long as older versions may be read."""
-        opened = DeltaTable(str(self._root / table))
+        opened = self._table(table)
         opened.delete(f"{DAY} < '{before}'")
         opened.vacuum(dry_run=False)
 
     def compact(self, table: str) -> tuple[int, int]:
         """Rewrite small files of each day together, in one commit that changes no row."""
-        opened = DeltaTable(str(self._root / table))
+        opened = self._table(table)
         done = opened.optimize.compact()
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
@@ -77,13 +79,28 @@ class DeltaTables:
 
     def sync(self, disk: Disk) -> None:
         """Make the tables' own logs durable."""
+        assert isinstance(self._root, Path)
         disk.sync_file_system(self._root)
 
     def _opened(self, table: str, schema: pa.Schema) -> DeltaTable:
-        place = str(self._root / table)
-        if DeltaTable.is_deltatable(place):
-            return DeltaTable(place)
-        return DeltaTable.create(place, schema, partition_by=[DAY])
+        place, options = str(self._root / table), self._options
+        if DeltaTable.is_deltatable(place, storage_options=options):
+            return self._table(table)
+        return DeltaTable.create(place, schema, partition_by=[DAY], storage_options=options)
+
+    def _table(self, table: str) -> DeltaTable:
+        return DeltaTable(str(self._root / table), storage_options=self._options)
+
+
+def storage_options(root: Path | Address) -> dict[str, str] | None:
+    """Return how delta-rs reaches a lake; keys it finds by the same variables as we do."""
+    if not isinstance(root, Address):
+        return None
+    given = {"AWS_REGION": root.region, "aws_conditional_put": "etag"}
+    if root.endpoint:
+        given["AWS_ENDPOINT_URL"] = root.endpoint
+        given["AWS_ALLOW_HTTP"] = str(root.endpoint.startswith("http://")).lower()
+    return given
 
 
 def _transactions(manifest: Manifest) -> list[Transaction]:

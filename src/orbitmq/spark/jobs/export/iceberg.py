@@ -1,6 +1,7 @@
 """Iceberg tables, without a JVM: files that tasks wrote become part of a table by pyiceberg.
 
-Their catalog is a file beside them, `catalog.db` (SQLite); the namespace is `orbitmq`. The number of a commit
+Their catalog is a file beside them, `catalog.db` (SQLite), or, for tables at s3://, a database whose URL is
+given; the namespace is `orbitmq`. The number of a commit
 and how far the log is in the table stand in the snapshot's summary, and in the table's properties, which
 outlive snapshots that expire.
 """
@@ -23,6 +24,7 @@ from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
 from orbitmq.spark.jobs.export.options import no_compaction, only_by_engine
+from orbitmq.spark.remote.address import Address
 
 CATALOG: Final = "catalog.db"
 NAMESPACE: Final = "orbitmq"
@@ -38,12 +40,12 @@ _PROPERTIES: Final = {  # of these columns the files have no statistics
 class IcebergTables:
     """The Iceberg tables below a directory."""
 
-    def __init__(self, root: Path, rows: LakeRows) -> None:
-        self._root, self._rows = root, rows
+    def __init__(self, root: Path | Address, rows: LakeRows, catalog: str = "") -> None:
+        self._root, self._rows, self._catalog_url = root, rows, catalog
 
     @cached_property
     def _catalog(self) -> SqlCatalog:
-        return open_catalog(self._root)
+        return open_catalog(self._root, self._catalog_url)
 
     def commit(self, table: str, files: Sequence[LakeFile], manifest: Manifest) -> None:
         """Add files in one snapshot of the table."""
@@ -51,7 +53,7 @@ class IcebergTables:
         if int(opened.properties.get(COMMIT, "0")) >= manifest.number:
             return
         notes = {COMMIT: str(manifest.number), LOG_OFFSET: str(manifest.end_offset)}
-        paths = [f"file://{self._root / file.path}" for file in files]
+        paths = [_url(self._root / file.path) for file in files]
         with opened.transaction() as transaction:
             transaction.set_properties(notes)
             transaction.add_files(paths, snapshot_properties=notes, check_duplicate_files=False)
@@ -87,6 +89,7 @@ class IcebergTables:
 
     def sync(self, disk: Disk) -> None:
         """Make the tables' metadata durable."""
+        assert isinstance(self._root, Path)
         disk.sync_file_system(self._root)
 
     def _opened(self, table: str, schema: pa.Schema) -> Table:
@@ -95,7 +98,7 @@ class IcebergTables:
             return self._catalog.load_table(name)
         with (
             self._catalog.create_table_transaction(
-                name, schema, location=f"file://{self._root / table}", properties=_PROPERTIES
+                name, schema, location=_url(self._root / table), properties=_PROPERTIES
             ) as creating,
             creating.update_spec() as spec,
         ):
@@ -109,8 +112,16 @@ def _commit_of(snapshot: Snapshot) -> int:
     return int(summary.additional_properties.get(COMMIT, "0")) if summary is not None else 0
 
 
-def open_catalog(root: Path) -> SqlCatalog:
+def _url(place: Path | Address) -> str:
+    return place.url if isinstance(place, Address) else f"file://{place}"
+
+
+def open_catalog(root: Path | Address, url: str = "") -> SqlCatalog:
     """Return the catalog of a lake; made if it is not there."""
-    catalog = SqlCatalog("orbitmq", uri=f"sqlite:///{root / CATALOG}", warehouse=f"file://{root}")
+    given = {"uri": url or f"sqlite:///{root / CATALOG}", "warehouse": _url(root)}
+    if isinstance(root, Address):
+        given |= {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO", "s3.region": root.region}
+        given |= {"s3.endpoint": root.endpoint} if root.endpoint else {}
+    catalog = SqlCatalog("orbitmq", **given)
     catalog.create_namespace_if_not_exists(NAMESPACE)
     return catalog

@@ -12,22 +12,22 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from orbitmq.errors import ConfigError, PipelineError
 from orbitmq.files.disk import Disk
-from orbitmq.files.lock import StoreLock
 from orbitmq.spark.context import Spark, context_of
 from orbitmq.spark.failures import clear_errors
-from orbitmq.spark.jobs.export.commit import begin, finish, gathered, remove_attempts
+from orbitmq.spark.jobs.export.commit import begin, finish, gathered
 from orbitmq.spark.jobs.export.covered import Covered
 from orbitmq.spark.jobs.export.facts import TaskFacts
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
+from orbitmq.spark.jobs.export.lakes.lake import lake_at
 from orbitmq.spark.jobs.export.log_source import LogSource, require_store
-from orbitmq.spark.jobs.export.notes import Manifest, Notes
+from orbitmq.spark.jobs.export.notes import Manifest, covered_by
 from orbitmq.spark.jobs.export.options import ExportOptions
 from orbitmq.spark.jobs.export.report import ExportReport
 from orbitmq.spark.jobs.export.sample import joined_fields
@@ -35,7 +35,9 @@ from orbitmq.spark.jobs.export.source import Round, Source
 from orbitmq.spark.jobs.export.values import chosen
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import JobProgress
-from orbitmq.spark.shared_paths import absolute_settings
+from orbitmq.spark.remote.address import is_remote
+from orbitmq.spark.remote.names import store_names
+from orbitmq.spark.shared_paths import absolute_settings, absolute_text
 
 _SOURCES: Final = {"log": "a log", "queues": "queues"}
 FOLLOW_SECONDS: Final = 5.0
@@ -55,11 +57,13 @@ def export(
 ) -> ExportReport:
     """Bring what is new in a store's log, or in a cluster, into a lake; return what was done.
 
-    `to` is the lake's directory, `store` the store's; or `namesrv` names a cluster. Further arguments:
+    `to` is the lake's directory, `store` the store's, or either is s3://bucket/prefix; or `namesrv` names a
+    cluster. Further arguments:
     `format` ("parquet", "delta", "iceberg"), `topics` (all), `since` (a time as "now-1d") or `from_offset`:
     where topics start, also to fill in what lies before; without, new ones start with the oldest message and
     the others go on. `body` ("binary"; "json" adds a column `value` by `schema`, a file or a table of fields
-    by topic, or else as the messages tell), `bad_records` ("fail", "skip"), `dry_run`.
+    by topic, or else as the messages tell), `bad_records` ("fail", "skip"), `catalog` (of Iceberg tables at
+    s3://: the URL of a database), `dry_run`.
 
     ConfigError: an argument that cannot work. PipelineError: the source is another one than before.
     """
@@ -73,7 +77,7 @@ def export(
 class From:
     """What to export: a store directory, or the topics of a cluster."""
 
-    store: Path | None
+    store: str  # a directory, or s3://bucket/prefix
     namesrv: str
     settings: Mapping[str, str]
 
@@ -85,11 +89,17 @@ class From:
         if bool(str(store)) == bool(namesrv):
             rule = "give a store directory or the name servers of a cluster (namesrv), one of them"
             raise ConfigError("from", str(store), rule)
-        path = Path(store).absolute() if str(store) else None
+        path = absolute_text(str(store))
         made = cls(path, namesrv, absolute_settings(settings))
-        if path is not None:
+        if path:
             require_store(path, made.settings)
         return made
+
+    def require_grows(self) -> None:
+        """Raise ConfigError for a store that nobody writes to."""
+        if is_remote(self.store):
+            rule = "follows a directory or a cluster; what lies at s3:// does not grow"
+            raise ConfigError("follow", self.store.partition("?")[0], rule)
 
 
 class ExportJobs:
@@ -118,6 +128,7 @@ class ExportJobs:
         seconds: float = FOLLOW_SECONDS,
     ) -> ExportReport:
         """Bring what is new, again and again, until `stop` is set; return what the last round did."""
+        self._given.require_grows()
         with self._job(follows=True) as job:
             while True:
                 report = job.run()
@@ -127,23 +138,24 @@ class ExportJobs:
 
     @contextmanager
     def _job(self, *, follows: bool) -> Iterator["_ExportJob"]:
-        source = self._source()
-        try:
+        with self._source() as source:
             given = self._spark, source, self._options, self._progress, self._disk
             job = _ExportJob(*given, follows=follows)
             with job.alone():
                 yield job
-        finally:
-            source.close()
 
-    def _source(self) -> Source:
+    @contextmanager
+    def _source(self) -> Iterator[Source]:
         given, options = self._given, self._options
-        if given.store is None:
+        if not given.store:
             from orbitmq.spark.jobs.export.cluster_source import ClusterSource
 
-            return ClusterSource(given.namesrv, options)
-        cores = context_of(self._spark).defaultParallelism
-        return LogSource(given.store, given.settings, options, cores)
+            with closing(ClusterSource(given.namesrv, options)) as cluster:
+                yield cluster
+            return
+        with store_names(given.store, given.settings) as names:
+            cores = context_of(self._spark).defaultParallelism
+            yield LogSource(names, given.settings, options, cores)
 
 
 class _ExportJob:
@@ -161,8 +173,9 @@ class _ExportJob:
     ) -> None:
         self._context = context_of(spark)
         self._source, self._options, self._progress = source, options, progress
-        self._disk, self._follows = disk, follows
-        self._notes = Notes(options.to, disk)
+        self._follows = follows
+        self._lake = lake_at(options.to, disk, options.catalog)
+        self._notes = self._lake.notes
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -170,8 +183,7 @@ class _ExportJob:
         if self._options.dry_run:
             yield
             return
-        self._notes.make()
-        with StoreLock(self._disk, self._notes.lock):
+        with self._lake.alone():
             yield
 
     def run(self) -> ExportReport:
@@ -188,7 +200,7 @@ class _ExportJob:
                 self._bring_new(last, report)
         except (Exception, KeyboardInterrupt):
             if not self._options.dry_run and self._notes.pending() is None:
-                remove_attempts(self._notes)
+                self._lake.remove_attempts()
             raise
         return report
 
@@ -197,7 +209,7 @@ class _ExportJob:
         pending = self._notes.pending()
         if pending is not None and not self._options.dry_run:
             self._require_fits(pending)
-            finish(self._notes, pending, self._disk)
+            finish(self._lake, pending)
             report.finished = len(pending.files)
             report.add(pending.files)
         last = pending or self._notes.last()
@@ -205,7 +217,7 @@ class _ExportJob:
             self._require_fits(last)
             report.commit = last.number
         if not self._options.dry_run:
-            remove_attempts(self._notes)
+            self._lake.remove_attempts()
         return last
 
     def _require_fits(self, last: Manifest) -> None:
@@ -220,7 +232,7 @@ class _ExportJob:
             raise PipelineError(what, step)
 
     def _bring_new(self, last: Manifest | None, report: ExportReport) -> None:
-        held = Covered() if last is None else self._notes.covered(last)
+        held = Covered() if last is None else covered_by(last, self._options.to)
         with report.timed("look"):
             found = self._source.look(held, last.anchor if last else None)
         report.read_bytes, report.end_offset = found.bytes, found.end_offset
@@ -236,7 +248,7 @@ class _ExportJob:
         if found.covered != held:
             with report.timed("commit"):
                 self._commit(found, facts, rows, last, job, commit, report)
-        remove_attempts(self._notes)
+        self._lake.remove_attempts()
 
     def _lake_rows(self, found: Round, last: Manifest | None) -> LakeRows:
         """Return which columns each table has: those that it was made with, or those asked for now."""
@@ -258,9 +270,8 @@ class _ExportJob:
     def _run_tasks(self, found: Round, rows: LakeRows, job: str) -> list[TaskFacts]:
         if not found.tasks:
             return []
-        files = AttemptFiles(str(self._notes.attempts / job), job, "export")
-        if not self._options.dry_run:
-            self._disk.make_directory(files.directory)
+        dry_run = self._options.dry_run
+        files = AttemptFiles("", "", "") if dry_run else self._lake.attempt_files(job)
         counter = self._progress.stage("export", found.bytes)
         return self._run(found.tasks, self._source.work(found, rows, files, counter))
 
@@ -284,7 +295,7 @@ class _ExportJob:
         number: int,
         report: ExportReport,
     ) -> None:
-        files = gathered(len(found.tasks), facts, self._notes.root, number, job)
+        files = gathered(len(found.tasks), facts, self._lake, number, job)
         anchors = [one.anchor for one in facts if one.anchor is not None]
         anchor = max(anchors, key=lambda one: one.log_offset, default=None)
         if last is not None and last.anchor is not None and anchor is not None:
@@ -304,7 +315,7 @@ class _ExportJob:
         )
         if self._progress.interrupted:
             raise KeyboardInterrupt
-        begin(self._notes, manifest, self._disk)
-        finish(self._notes, manifest, self._disk)
+        begin(self._lake, manifest)
+        finish(self._lake, manifest)
         report.commit = number
         report.add(files)

@@ -8,7 +8,16 @@ from typing import Final
 from orbitmq.client.admin.base import is_system_topic
 from orbitmq.errors import ConfigError, PipelineError
 from orbitmq.format.kernels import compiled
-from orbitmq.log_read import LogPlan, LogTail, Split, cut, missing, open_segment, rows_at
+from orbitmq.log_read import (
+    SPLIT_BYTES,
+    LogPlan,
+    LogTail,
+    Split,
+    cut,
+    missing,
+    open_segment,
+    rows_at,
+)
 from orbitmq.spark.jobs.export.covered import Covered, Key, Span, advanced, joined
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.log_task import LogExport, LogReads, LogWork
@@ -18,6 +27,8 @@ from orbitmq.spark.jobs.export.sample import LogSample
 from orbitmq.spark.jobs.export.source import Round
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import StageCounter
+from orbitmq.spark.remote.address import is_remote
+from orbitmq.spark.remote.names import StoreNames, store_names
 from orbitmq.spark.source.log_table import search_back_bytes
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.units import MiB
@@ -35,10 +46,11 @@ class LogSource:
     """One log. Not thread-safe."""
 
     def __init__(
-        self, root: Path, settings: Mapping[str, str] | None, options: ExportOptions, cores: int
+        self, names: StoreNames, settings: Mapping[str, str], options: ExportOptions, cores: int
     ) -> None:
-        self._root, self._settings, self._options, self._cores = root, settings, options, cores
-        self._tail = LogTail(root, settings)
+        self._names, self._settings, self._options, self._cores = names, settings, options, cores
+        self._root = names.shown
+        self._tail = LogTail(names.root, names.settings)
 
     @property
     def kind(self) -> str:
@@ -57,7 +69,7 @@ class LogSource:
         total = sum(span.end - span.start for span in spans)
         tasks = [
             LogWork(number, splits)
-            for number, splits in enumerate(task_splits(plan, spans, self._cores))
+            for number, splits in enumerate(task_splits(plan, spans, self._cores, self._names))
         ]
         return Round(tasks, covered, total, plan.end, reads)
 
@@ -65,7 +77,7 @@ class LogSource:
         self, round_: Round, rows: LakeRows, files: AttemptFiles, counter: StageCounter
     ) -> LogExport:
         """Return what the tasks do."""
-        options = ReadOptions(path=str(self._root), bad_records=self._options.bad_records)
+        options = ReadOptions(path=self._root, bad_records=self._options.bad_records)
         return LogExport(
             options,
             round_.reads,
@@ -81,9 +93,6 @@ class LogSource:
     ) -> LogSample:
         """Return what tasks do that find the fields of bodies."""
         return LogSample(self.work(round_, LakeRows(), files, counter), known)
-
-    def close(self) -> None:
-        """Nothing stays open."""
 
     def _first(self, plan: LogPlan) -> int | None:
         if self._options.since_ms is not None:
@@ -120,7 +129,7 @@ class LogSource:
             logger.warning("%s; going on without it", what)
 
 
-def require_same_log(root: Path, plan: LogPlan, held: Covered, anchor: Anchor | None) -> None:
+def require_same_log(root: Path | str, plan: LogPlan, held: Covered, anchor: Anchor | None) -> None:
     """Raise PipelineError where a lake is of another log than this one."""
     ends = [span.end for span in (*held.spans.values(), held.others) if span is not None]
     if ends and max(ends) > plan.end:
@@ -134,19 +143,23 @@ def require_same_log(root: Path, plan: LogPlan, held: Covered, anchor: Anchor | 
         raise PipelineError(f"{what} that this lake holds: it is another store", _OTHER_LOG)
 
 
-def task_splits(plan: LogPlan, spans: Sequence[Span], cores: int) -> list[tuple[Split, ...]]:
-    """Cut stretches of a log into tasks, a few for each core."""
+def task_splits(
+    plan: LogPlan, spans: Sequence[Span], cores: int, names: StoreNames | None = None
+) -> list[tuple[Split, ...]]:
+    """Cut stretches of a log into tasks, a few for each core. `names`: of a store that may be far away."""
     total = sum(span.end - span.start for span in spans)
     each = total // (TASKS_PER_CORE * max(cores, 1))
     task_bytes = min(max(each, TASK_BYTES_MIN), TASK_BYTES_MAX)
+    is_remote = names is not None and names.is_remote
+    split_bytes = min(task_bytes, SPLIT_BYTES) if is_remote else task_bytes  # held in memory
     groups: list[list[Split]] = []
     room = 0
     for span in spans:
-        for split in cut(plan, task_bytes, span.start, span.end):
+        for split in cut(plan, split_bytes, span.start, span.end):
             if room <= 0:
                 groups.append([])
                 room = task_bytes
-            groups[-1].append(split)
+            groups[-1].append(split if names is None else names.split(split))
             room -= split.end - split.start
     return [tuple(splits) for splits in groups]
 
@@ -162,10 +175,11 @@ def _is_there(plan: LogPlan, anchor: Anchor) -> bool:
     return True
 
 
-def require_store(root: Path, settings: Mapping[str, str] | None) -> None:
+def require_store(root: str, settings: Mapping[str, str] | None) -> None:
     """Raise NotAStoreError where there is none, before Spark starts."""
     from orbitmq.log_read.plan import layout_of
 
-    if not root.is_dir():
-        raise ConfigError("from", str(root), "there is no such directory")
-    layout_of(root, settings)
+    if not is_remote(root) and not Path(root).is_dir():
+        raise ConfigError("from", root, "there is no such directory")
+    with store_names(root, settings) as names:
+        layout_of(names.root, names.settings)

@@ -5,6 +5,7 @@ topic has enough of them for a row group; then its columns are gathered from the
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -22,7 +23,6 @@ from orbitmq.spark.jobs.export.parts import Place
 from orbitmq.spark.jobs.export.row_task import GROUP_BYTES, Offsets, RowTask
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 from orbitmq.spark.progress import StageCounter
-from orbitmq.spark.shared_paths import require_seen
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.segment import open_split
 
@@ -66,7 +66,7 @@ class LogExport:
 
     def __call__(self, _number: int, works: Iterator[LogWork]) -> Iterator[TaskFacts]:
         if not self.dry_run:
-            require_seen(self.files.directory)
+            self.files.require_seen()
         for work in works:
             yield _LogTask(self, work).run()
 
@@ -91,15 +91,16 @@ class _LogTask:
 
     def run(self) -> TaskFacts:
         facts, counter = self._task.facts, self._export.counter
-        for split in self._splits:
-            before = sum(facts.rows.values())
-            self._read(split)
-            if counter is not None:
-                counter.add(split.end - split.start, sum(facts.rows.values()) - before)
-        return self._task.end()
+        with closing(self._task) as task:
+            for split in self._splits:
+                before = sum(facts.rows.values())
+                self._read(split)
+                if counter is not None:
+                    counter.add(split.end - split.start, sum(facts.rows.values()) - before)
+            return task.end()
 
     def _read(self, split: Split) -> None:
-        segment, task = open_split(split), self._task
+        segment, task = open_split(split, self._export.back_bytes), self._task
         for chunk in read_split(
             split,
             segment,

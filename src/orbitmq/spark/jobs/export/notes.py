@@ -22,7 +22,7 @@ from orbitmq.spark.jobs.export.covered import Covered
 
 DIRECTORY: Final = "_orbitmq"
 _MANIFEST: Final = re.compile(r"\d{8}\.json")
-_STEP: Final = "Put the file back as it was, or export to a new directory."
+STEP: Final = "Put the file back as it was, or export to a new directory."
 
 
 class LakeFile(msgspec.Struct, frozen=True):
@@ -107,14 +107,6 @@ class Notes:
         text = read_whole(self._disk, self._pending)  # another process may be about to rename it
         return None if text is None else self._read(self._pending, text)
 
-    def covered(self, manifest: Manifest) -> Covered:
-        """Return what the lake holds after a commit. StateFileError: the manifest does not say it."""
-        try:
-            return Covered.from_json(manifest.covered)
-        except (KeyError, TypeError, ValueError) as error:
-            what = f"the manifest {manifest.number} does not say what the lake holds"
-            raise StateFileError(self.root, what, "Export to a new directory.") from error
-
     def begin(self, manifest: Manifest) -> None:
         """Make it certain that this commit will be done."""
         new = self._pending.with_suffix(".tmp")
@@ -132,4 +124,13 @@ class Notes:
         try:
             return msgspec.json.decode(text, type=Manifest)
         except msgspec.MsgspecError as error:
-            raise StateFileError(path, f"is no manifest ({error})", _STEP) from error
+            raise StateFileError(path, f"is no manifest ({error})", STEP) from error
+
+
+def covered_by(manifest: Manifest, lake: object) -> Covered:
+    """Return what a lake holds after a commit. StateFileError: the manifest does not say it."""
+    try:
+        return Covered.from_json(manifest.covered)
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"the manifest {manifest.number} does not say what the lake holds"
+        raise StateFileError(str(lake), what, "Export to a new directory.") from error

@@ -11,6 +11,7 @@ from typing import Final
 
 from orbitmq.errors import ConfigError, PipelineError
 from orbitmq.spark.jobs.export.values import Fields, read_schema, spark_type
+from orbitmq.spark.remote.address import Address, is_remote
 from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, parse_time
 
 _PACKAGES: Final = {"delta": "deltalake", "iceberg": "pyiceberg"}
@@ -29,7 +30,7 @@ class Format(StrEnum):
 class ExportOptions:
     """Which messages go where, in which form. Immutable."""
 
-    to: Path
+    to: Path | Address
     format: Format = Format.PARQUET
     topics: tuple[str, ...] = ()  # all, but for those that brokers made for themselves
     since_ms: int | None = None
@@ -38,6 +39,7 @@ class ExportOptions:
     dry_run: bool = False
     decode: bool = False  # bodies into columns
     schema: Mapping[str, Fields] | None = None  # None: as the messages tell
+    catalog: str = ""  # of Iceberg tables at a distance: the URL of a database
 
     @classmethod
     def of(
@@ -52,14 +54,16 @@ class ExportOptions:
         dry_run: bool = False,
         body: str = "binary",
         schema: str | Path | Mapping[str, Fields] | None = None,
+        catalog: str | None = None,
     ) -> "ExportOptions":
         """Return the options. ConfigError names the one that cannot work."""
         if since is not None and from_offset is not None:
             raise ConfigError("since", since, "give a time or an offset (from-offset), not both")
         if from_offset is not None and not 0 <= from_offset <= OFFSET_MAX:
             raise ConfigError("from-offset", from_offset, "must be 0 or more")
+        place = Address.of(to, "to") if is_remote(to) else lake_directory("to", to)
         return cls(
-            to=lake_directory("to", to),
+            to=place,
             format=_format(format),
             topics=names_of(topics),
             since_ms=None if since is None else parse_time("since", since, _now_ms()),
@@ -68,6 +72,7 @@ class ExportOptions:
             dry_run=dry_run,
             decode=_decode(body, schema),
             schema=_schema(schema),
+            catalog=catalog_of(place, format, catalog),
         )
 
 
@@ -75,11 +80,36 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def catalog_of(place: Path | Address, format_: str, given: str | None) -> str:
+    """Return the catalog of a lake; a directory has its own. ConfigError: one is missing, or not needed."""
+    needed = isinstance(place, Address) and format_.lower() == Format.ICEBERG
+    if given and not needed:
+        rule = "is for Iceberg tables at s3://; a lake in a directory has its catalog beside it"
+        raise ConfigError("catalog", _without_password(given), rule)
+    if needed and not given:
+        rule = (
+            "Iceberg tables at s3:// need a database for their catalog: --catalog"
+            " sqlite:////var/lib/lake.db, or the URL of another one"
+        )
+        raise ConfigError("catalog", "", rule)
+    return given or ""
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//...@", url)
+
+
+def lake_place(text: str | Path) -> Path | Address:
+    """Return where a lake lies that is there already."""
+    return Address.of(text, "lake") if is_remote(text) else Path(text).absolute()
+
+
 def lake_directory(name: str, text: str | Path) -> Path:
     """Return where a lake lies. ConfigError: the option of this name says nothing that can be."""
     if url := _URL.fullmatch(str(text)):
         if url[1].lower() != "file":
-            rule = "must be a directory that all machines see, as /lake or file:///lake"
+            other = "s3://bucket/lake" if name == "to" else "file:///lake"
+            rule = f"must be a directory that all machines see, as /lake, or {other}"
             raise ConfigError(name, str(text), rule)
         text = url[2]
     if not str(text).strip():
@@ -139,6 +169,6 @@ def no_compaction(format_: str, why: str) -> ConfigError:
     return ConfigError("format", format_, f"{why}; a lake in Delta can be compacted")
 
 
-def only_by_engine(table: Path, why: str) -> PipelineError:
+def only_by_engine(table: object, why: str) -> PipelineError:
     """Return the error for a table whose files do not tell its rows."""
     return PipelineError(f"{table} {why}", "Read it with the engine that changed it.")

@@ -4,8 +4,9 @@ One for each topic and day that it meets; more for a topic that was put aside, s
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 
 from orbitmq.errors import io_error
 from orbitmq.files.disk import Disk
+from orbitmq.spark.jobs.export.lakes.attempts import RemoteAttempts
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 
 OPEN_MAX: Final = 100
@@ -51,6 +53,7 @@ class Part(NamedTuple):
 @dataclass(slots=True)
 class _Open:
     path: str
+    upload: IO[bytes] | None  # what it is written to, unless that is the path
     writer: pq.ParquetWriter
     rows: int
     offsets: tuple[int, int]
@@ -62,6 +65,7 @@ class PartFiles:
 
     def __init__(self, names: AttemptFiles) -> None:
         self._names, self._disk = names, Disk()
+        self._remote = names if isinstance(names, RemoteAttempts) else None
         self._open: dict[Place, _Open] = {}  # the one that was not used for longest comes first
         self._done: list[Part] = []
 
@@ -79,6 +83,14 @@ class PartFiles:
         file.offsets = _wider(file.offsets, rows["log_offset"])
         file.times = _wider(file.times, _milliseconds(rows["store_time"]))
 
+    def discard(self) -> None:
+        """Let go of files that an attempt leaves unfinished because it fails."""
+        for file in self._open.values():
+            if file.upload is not None:
+                with file.upload, suppress(OSError):
+                    file.writer.close()
+        self._open = {}
+
     def close(self) -> list[Part]:
         """Make all files durable; return them."""
         while self._open:
@@ -89,6 +101,7 @@ class PartFiles:
         while len(self._open) >= OPEN_MAX:
             self._close_first()
         path = self._names.new_path()
+        upload = self._remote.temporary() if self._remote is not None else None
         names = schema.names
         coded = [name for name in names if name in _CODED]
         counted = [
@@ -99,11 +112,15 @@ class PartFiles:
         ]
         try:
             writer = pq.ParquetWriter(
-                path, schema, use_dictionary=coded, write_statistics=counted, **_SETTINGS
+                upload or path,
+                schema,
+                use_dictionary=coded,
+                write_statistics=counted,
+                **_SETTINGS,
             )
         except OSError as cause:
             raise io_error(path, "create", cause) from cause
-        return _Open(path, writer, 0, (2**63 - 1, -1), (None, None))
+        return _Open(path, upload, writer, 0, (2**63 - 1, -1), (None, None))
 
     def _close_first(self) -> None:
         place = next(iter(self._open))
@@ -112,7 +129,11 @@ class PartFiles:
             file.writer.close()
         except OSError as cause:
             raise io_error(file.path, "write", cause) from cause
-        length = self._sync(file.path)
+        if self._remote is not None and file.upload is not None:
+            with file.upload:
+                length = self._remote.upload(file.path, file.upload)
+        else:
+            length = self._sync(file.path)
         self._done.append(Part(place, file.path, file.rows, length, *file.offsets, *file.times))
 
     def _sync(self, path: str) -> int:

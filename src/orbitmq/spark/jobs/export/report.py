@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orbitmq.spark.jobs.export.facts import TaskFacts
 from orbitmq.spark.jobs.export.notes import LakeFile
+from orbitmq.spark.remote.address import Address
 
 
 @dataclass(slots=True)
@@ -25,7 +26,7 @@ class ExportReport:
     """What an export did, or (dry run) would do."""
 
     dry_run: bool
-    to: Path
+    to: Path | Address
     format: str
     commit: int  # the number of the last one; 0: there is none
     rows: int = 0

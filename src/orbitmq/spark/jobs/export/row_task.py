@@ -76,6 +76,10 @@ class RowTask:
         """Write rows as a row group of the place's file."""
         self._files.write(place, table)
 
+    def close(self) -> None:
+        """Let go of what the task leaves unfinished, if it fails."""
+        self._files.discard()
+
     def end(self) -> TaskFacts:
         """Make all files durable; return what was done."""
         self.facts.parts = self._files.close()

@@ -97,7 +97,7 @@ def load(
     target = Path(store).absolute()
     given = _settings(target, settings or {})
     config = _config(target, given, options)
-    require_new(target)
+    require_new(Path(store))
     columns = message_columns(sorted_rows(frame, options.order_by), options.topic)
     with (
         nullcontext(progress) if progress is not None else JobProgress(frame.sparkSession) as shown,

@@ -21,6 +21,7 @@ from orbitmq.errors import ConfigError, StoreIOError, StoreLockedError, io_error
 from orbitmq.files.disk import Disk, exists
 from orbitmq.files.lock import StoreLock
 from orbitmq.spark.jobs.rebuild.attempt_files import DIRECTORY
+from orbitmq.spark.remote.address import is_remote
 
 SUFFIX: Final = ".orbitmq-load"
 _MOUNTED: Final = (errno.EXDEV, errno.EBUSY)
@@ -28,6 +29,9 @@ _MOUNTED: Final = (errno.EXDEV, errno.EBUSY)
 
 def require_new(target: Path) -> None:
     """Raise ConfigError unless a store can be made at this path: nothing, or an empty directory, is there."""
+    if is_remote(target):
+        rule = "a store is made in a directory; copy it to s3:// afterwards"
+        raise ConfigError("to", str(target).replace(":/", "://", 1), rule)
     if not exists(target):
         return
     if not target.is_dir():

@@ -29,6 +29,7 @@ from orbitmq.spark.jobs.query.lake import Lake, read_lake
 from orbitmq.spark.jobs.query.lake_search import LakeHits, find, removed
 from orbitmq.spark.jobs.query.options import QueryOptions
 from orbitmq.spark.jobs.query.sql import require_pattern, run_sql
+from orbitmq.spark.remote.names import store_names
 from orbitmq.spark.source.cluster_table import RETRY_S
 from orbitmq.spark.source.metrics import read_metrics
 from orbitmq.spark.source.options import ReadOptions
@@ -113,7 +114,8 @@ class Query:
         if reads is None:
             return {}
         if reads.path:
-            return {(): plan_log(reads.store_path, reads.settings).start}
+            with store_names(reads.path, reads.settings) as names:
+                return {(): plan_log(names.root, names.settings).start}
         view = ClusterView(reads.namesrv, reads.topics or ("*",), retry_s=RETRY_S)
         try:
             spans = view.look_at_all().spans
@@ -127,8 +129,9 @@ class Query:
             what = f"{lake.root} holds messages by the offsets of {_COUNTED[lake.source]}"
             raise PipelineError(what, _OTHER_KIND)
         if reads.path:
-            plan = plan_log(reads.store_path, reads.settings)
-            require_same_log(reads.store_path, plan, lake.covered, lake.anchor)
+            with store_names(reads.path, reads.settings) as names:
+                plan = plan_log(names.root, names.settings)
+                require_same_log(names.shown, plan, lake.covered, lake.anchor)
 
     def _log_side(self, without: str) -> DataFrame:
         reads = self._options.reads
@@ -136,7 +139,8 @@ class Query:
         more = {"without": without, "metricsPath": self._metrics_path}
         given = self._options.reading(**{name: text for name, text in more.items() if text})
         if reads.path:
-            self._log_bytes = plan_log(reads.store_path, reads.settings).log_bytes
+            with store_names(reads.path, reads.settings) as names:
+                self._log_bytes = plan_log(names.root, names.settings).log_bytes
         rows = self._spark.read.format("orbitmq").options(**given).load()
         return rows.where(self._has_body()) if self._options.body else rows
 

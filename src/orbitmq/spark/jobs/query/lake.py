@@ -19,7 +19,7 @@ from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.covered import Covered, Key, Span
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.names import table_name
-from orbitmq.spark.jobs.export.notes import Anchor, LakeFile, Manifest, Notes
+from orbitmq.spark.jobs.export.notes import Anchor, LakeFile, Manifest, Notes, covered_by
 from orbitmq.spark.jobs.export.options import Format
 from orbitmq.spark.jobs.export.tables import tables_of
 from orbitmq.spark.source.held import Held, HeldSpan, Spans
@@ -132,11 +132,11 @@ class _Look:
             rule = "is no directory that `orbitmq spark export` made, or nothing is in it yet"
             raise ConfigError("lake", str(self._root), rule)
         last = manifests[-1]
-        expiries = [Expiry.of(one, self._notes.covered(one)) for one in removals]
+        expiries = [Expiry.of(one, covered_by(one, self._root)) for one in removals]
         files = list(_left(self._files(manifests), expiries))
         if len(self._state()[1]) != len(removals):
             return None
-        covered = self._notes.covered(last)
+        covered = covered_by(last, self._root)
         return Lake(self._root, last.source, covered, last.anchor, files, expiries)
 
     def _state(self) -> tuple[list[Manifest], list[Manifest]]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from orbitmq.errors import ConfigError, Sql92TranslationError
 from orbitmq.spark.jobs.export.options import lake_directory
+from orbitmq.spark.remote.address import Address, is_remote
 from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.sql92_column import spark_sql
 
@@ -101,9 +102,12 @@ def _reads(
 ) -> ReadOptions | None:
     if not store and not namesrv:
         return None
-    if store and not Path(store).is_dir():
-        raise ConfigError("from", str(store), "there is no such directory")
-    path = str(Path(store).absolute()) if store else ""
+    if is_remote(store):
+        path = Address.of(store).text
+    else:
+        if store and not Path(store).is_dir():
+            raise ConfigError("from", str(store), "there is no such directory")
+        path = str(Path(store).absolute()) if store else ""
     settings = str(Path(config).absolute()) if config else ""
     return replace(wanted, path=path, namesrv=namesrv, config=settings)
 

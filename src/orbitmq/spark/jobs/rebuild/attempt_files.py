@@ -21,6 +21,7 @@ from pyspark import TaskContext
 from orbitmq.errors import JobFailedError
 from orbitmq.files.disk import Disk
 from orbitmq.files.positioned import SYNC_ONE_BY_ONE_MAX
+from orbitmq.spark.shared_paths import require_seen
 
 PREFIX: Final = ".part-"
 DIRECTORY: Final = "attempts"
@@ -43,6 +44,10 @@ class AttemptFiles:
         attempt = context.taskAttemptId() if context else uuid.uuid4().hex[:12]
         number, self._count = self._count, self._count + 1
         return f"{self.directory}/{PREFIX}{self.job}-{self.stage}{task}-{attempt}-{number}"
+
+    def require_seen(self) -> None:
+        """Raise StoreError in a task whose machine does not have the directory."""
+        require_seen(self.directory)
 
 
 class Finished(NamedTuple):

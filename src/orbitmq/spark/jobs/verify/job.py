@@ -6,14 +6,15 @@
 The findings are those of `orbitmq store check`, in the same words and the same order.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from orbitmq.errors import ConfigError
 from orbitmq.files.disk import Disk
 from orbitmq.format.kernels import compiled
 from orbitmq.log_read import SPLIT_BYTES, Split, open_log
@@ -22,7 +23,8 @@ from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.jobs.verify.runner import TaskRunner, compare_queues, partition_of
 from orbitmq.spark.jobs.verify.scan import Scanned, Stretch, StretchRow, scan_split
 from orbitmq.spark.progress import JobProgress, StageCounter
-from orbitmq.spark.shared_paths import absolute_settings, require_seen
+from orbitmq.spark.remote.address import Address, is_remote
+from orbitmq.spark.shared_paths import absolute_settings, require_seen, without_log_paths
 from orbitmq.store.verify.facts import StoreFacts, look_at
 from orbitmq.store.verify.findings import Findings
 from orbitmq.store.verify.index_chains import IndexFileResult, check_index_file
@@ -75,7 +77,7 @@ class VerifyReport(CheckReport):
 
 def verify(
     spark: Spark,
-    root: Path,
+    root: Path | str,
     settings: Mapping[str, str] | None = None,
     progress: JobProgress | None = None,
     *,
@@ -83,10 +85,13 @@ def verify(
 ) -> VerifyReport:
     """Verify a store directory; `settings` are RocketMQ's keys. Changes nothing.
 
+    A store at a distance (s3://bucket/prefix) is copied to a temporary directory first.
     StoreError: this is no store, or one that cannot be read with these settings.
     """
+    if is_remote(root):
+        return _verify_copy(spark, Address.of(root), settings, progress, split_bytes)
     with clear_errors("verify"):
-        facts, findings = look_at(root.absolute(), absolute_settings(settings))
+        facts, findings = look_at(Path(root).absolute(), absolute_settings(settings))
         runner = SparkRunner(spark, progress, split_bytes=split_bytes)
         try:
             with open_log(facts.layout, Disk(), missing_allowed=True) as log:
@@ -94,6 +99,32 @@ def verify(
         finally:
             runner.close()
     return VerifyReport(**{item.name: getattr(report, item.name) for item in fields(report)})
+
+
+def _verify_copy(
+    spark: Spark,
+    address: Address,
+    settings: Mapping[str, str] | None,
+    progress: JobProgress | None,
+    split_bytes: int,
+) -> VerifyReport:
+    """Verify a store at a distance: log, queues and index are all needed whole, the queues by many tasks."""
+    from orbitmq.spark.remote.copies import copied
+
+    master = str(getattr(context_of(spark), "master", "local"))
+    if not master.startswith("local"):
+        rule = "a store at s3:// is verified on one machine, on a copy of it: leave --master out"
+        raise ConfigError("master", master, rule)
+    shown = progress or JobProgress(spark)
+
+    def show(total: int) -> Callable[[int], None]:
+        stage = shown.stage("fetch", total)
+        return lambda count: stage.add(count, 0)
+
+    with copied(address, show) as names:
+        given = without_log_paths(settings)
+        report = verify(spark, names.root, given, shown, split_bytes=split_bytes)
+    return replace(report, findings=tuple(names.finding(one) for one in report.findings))
 
 
 class SparkRunner(TaskRunner):

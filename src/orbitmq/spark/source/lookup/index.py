@@ -24,11 +24,13 @@ from orbitmq.format.index_file import (
     ENTRY_BYTES,
     ENTRY_DTYPE,
     FIRST_ITEM,
+    HEADER_BYTES,
     SLOT_BYTES,
     decode_header,
     entry_position,
 )
 from orbitmq.format.segment_name import is_index_file_name
+from orbitmq.log_read import Segment
 from orbitmq.spark.source.segment import open_segment
 from orbitmq.store.offline.query import IndexFile, follow_chain
 from orbitmq.units import MiB
@@ -55,6 +57,7 @@ class _CoveringFile(NamedTuple):
     entries: Entries
     first: int  # log offset of the first entry's record
     last: int
+    segment: Segment
 
 
 def find_keys(layout: StoreLayout, hashes: frozenset[int], on_read: OnRead) -> KeyOffsets | None:
@@ -92,7 +95,8 @@ def _covering_files(layout: StoreLayout) -> list[_CoveringFile]:
 def _open(path: Path, layout: StoreLayout) -> _CoveringFile | None:
     """Return a file whose header and ends make sense, None for any other: the log is read instead."""
     try:
-        data = open_segment(str(path), 0).data
+        segment = open_segment(str(path), 0)
+        data = segment.bring(0, HEADER_BYTES)
         header = decode_header(data)
     except (StoreError, FormatError):
         return None
@@ -101,11 +105,12 @@ def _open(path: Path, layout: StoreLayout) -> _CoveringFile | None:
     if len(data) != layout.index_file_bytes or not 0 < count < layout.index_items:
         return None
     at = entry_position(FIRST_ITEM, layout.index_slots)
+    segment.bring(at, at + count * ENTRY_BYTES)
     entries: Entries = np.frombuffer(data, ENTRY_DTYPE, count, at)
     first, last = int(entries[0]["log_offset"]), int(entries[-1]["log_offset"])
     if not 0 <= first <= last:
         return None
-    return _CoveringFile(IndexFile(path, header, data), entries, first, last)
+    return _CoveringFile(IndexFile(path, header, data), entries, first, last, segment)
 
 
 def _all_entries(entries: Entries, hashes: frozenset[int], on_read: OnRead) -> list[int] | None:
@@ -123,6 +128,7 @@ def _chains(
     file: _CoveringFile, slots: int, hashes: Iterable[int], on_read: OnRead
 ) -> list[int] | None:
     offsets: list[int] = []
+    file.segment.bring(0, entry_position(FIRST_ITEM, slots))  # the slots, too
     for wanted in hashes:
         chain = follow_chain(file.file, slots, wanted)
         on_read(SLOT_BYTES + chain.walked * ENTRY_BYTES)

@@ -55,11 +55,14 @@ class ScanRanges(NamedTuple):
     found_by: tuple[str, ...] = ()
 
 
-def scan_ranges(plan: LogPlan, options: ReadOptions) -> ScanRanges | None:
-    """Return where all records that the options select lie; None: scan the log."""
+def scan_ranges(plan: LogPlan, options: ReadOptions, *, remote: bool = False) -> ScanRanges | None:
+    """Return where all records that the options select lie; None: scan the log.
+
+    `remote`: queue files are fetched as they are, with all zeros that they were allocated with.
+    """
     if options.bad_records is BadRecords.KEEP:
         return None  # every bad place of the log is a row too
-    lookup = _Lookup(plan, options)
+    lookup = _Lookup(plan, options, remote=remote)
     lookup.narrow_by_time()
     return lookup.run()
 
@@ -67,8 +70,8 @@ def scan_ranges(plan: LogPlan, options: ReadOptions) -> ScanRanges | None:
 class _Lookup:
     """One look-up, over the log offsets [start, end). Not thread-safe."""
 
-    def __init__(self, plan: LogPlan, options: ReadOptions) -> None:
-        self._plan, self._options = plan, options
+    def __init__(self, plan: LogPlan, options: ReadOptions, *, remote: bool) -> None:
+        self._plan, self._options, self._remote = plan, options, remote
         self._start = max(plan.start, options.start_offset or 0)
         self._end = plan.end if options.end_offset is None else min(plan.end, options.end_offset)
         self._held = [] if options.without is None else options.without.stretches(options.topics)
@@ -118,7 +121,7 @@ class _Lookup:
         options = self._options
         words = options.index_words
         # The index knows a key only together with its topic.
-        queues = None if options.topics else list_queues(self._plan.layout)
+        queues = None if options.topics else self._queues()
         if not options.topics and not queues:
             return None
         topics = set(options.topics) or {queue.topic for queue in queues or ()}
@@ -151,11 +154,20 @@ class _Lookup:
         options, query = self._options, UnitQuery(self._options)
         if not (options.topics or options.queue_id is not None or query.has_queue_range):
             return None
-        queues = list_queues(self._plan.layout)
+        queues = self._queues()
         if not queues or (not query.has_queue_range and not _is_rare(queues, query)):
             return None
         found = self._find_units(queues, query)
         return None if found is None else found._replace(found_by=(*self._found_by, QUEUES))
+
+    def _queues(self) -> list[Queue] | None:
+        """Return all queues; None: to ask them costs more than to read the log."""
+        queues = list_queues(self._plan.layout)
+        if queues and self._remote:
+            files = sum(file.length for queue in queues for file in queue.files)
+            if files * SHARE_MIN > self._end - self._start:
+                return None
+        return queues
 
     def _find_units(self, queues: list[Queue], query: UnitQuery) -> ScanRanges | None:
         found = find_units(

@@ -357,7 +357,7 @@ def _has_tag(tag_hashes: Ints, wanted: Sequence[str]) -> Flags:
 
 def _map_units(file: SegmentFile, dtype: np.dtype[np.void]) -> Units:
     try:
-        data = open_segment(str(file.path), file.base_offset).data
+        data = open_segment(str(file.path), file.base_offset).bring()
     except StoreError as error:
         raise _Contradiction from error
     units: Units = data[: len(data) // dtype.itemsize * dtype.itemsize].view(dtype)
