@@ -202,7 +202,7 @@ def send(source: Broker, start: int, end: int) -> None:
 def run_stream(spark: SparkSession, source: Broker, sink: dict[str, str], per: int = 20) -> None:
     """Bring what is new of the topic In to the sink, in batches."""
     read = {"namesrv": source.namesrv, "topics": "In", "maxRowsPerTrigger": str(per)}
-    new = spark.readStream.format("orbitmq").options(**read).load().select("body", "queue_id")
+    new = spark.readStream.format("orbitmq").options(**read).load()
     query = new.writeStream.format("orbitmq").options(**sink).trigger(availableNow=True).start()
     with clear_errors("stream"):
         query.awaitTermination()
