@@ -174,6 +174,7 @@ def test_without_a_staging_path_nothing_stays_in_the_temporary_directory(
 
     done = Write(broker.namesrv).tasks(given)
     assert len(list(tmp_path.rglob(".part-*"))) == 2
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o700]
     done.commit()
 
     assert list(tmp_path.iterdir()) == []
