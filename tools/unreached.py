@@ -30,7 +30,13 @@ OUTSIDE: dict[str, dict[str, set[str]]] = {
     },
     "PySpark, by its DataSource": {
         "spark/": {
-            *("streamReader", "initialOffset", "getDefaultReadLimit", "latestOffset"),
+            *(
+                "streamReader",
+                "streamWriter",
+                "initialOffset",
+                "getDefaultReadLimit",
+                "latestOffset",
+            ),
             *("reportLatestOffset", "prepareForTriggerAvailableNow"),
         },
         "spark/start/workers.py": {"readinto"},

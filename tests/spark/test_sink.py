@@ -102,15 +102,15 @@ def test_rows_with_a_delay_wait_at_the_broker_and_large_ones_go_alone(
     ends = _counts(broker, SCHEDULE_TOPIC, TIMER_TOPIC)
     frame = spark.sql(
         "SELECT concat('row ', id, repeat('x', if(id = 2, 5000, 0))) body, "
-        "if(id = 3, 17, null) delay_level, if(id = 4, 3600000L, null) delay_ms, "
-        "if(id = 5, now() + interval 1 hour, null) deliver_time FROM range(0, 8, 1, 1)"
+        "if(id = 4, 17, null) delay_level, if(id = 5, 3600000L, null) delay_ms, "
+        "if(id = 6, now() + interval 1 hour, null) deliver_time FROM range(0, 8, 1, 1)"
     )
 
     write(frame, broker, topic=topic, batchBytes="2k")
 
     broker.wait_dispatched()
     found = [message.body[:5] for message in messages_of(broker.namesrv, topic)]
-    assert found == [b"row 0", b"row 1", b"row 2", b"row 6", b"row 7"]
+    assert found == [b"row 0", b"row 1", b"row 2", b"row 3", b"row 7"]
     after = _counts(broker, SCHEDULE_TOPIC, TIMER_TOPIC)
     assert (after[0] - ends[0], after[1] - ends[1]) == (1, 2)
 
@@ -126,7 +126,7 @@ def test_a_write_with_an_id_is_sent_once_and_one_without_as_often_as_it_is_run(
 ) -> None:
     topic, given = fresh_topic(broker, "Twice"), rows(30, "Twice")
     options = {"stagingPath": str(tmp_path), "writeId": "monday"}
-    other = Write(broker.namesrv, stagingPath=str(tmp_path), writeId="monday-2").tasks(given)
+    other = Write(broker.namesrv, stagingPath=str(tmp_path), writeId="monday-0").tasks(given)
     for _ in range(2):
         Write(broker.namesrv, **options).tasks(given).commit()
     broker.wait_dispatched()
@@ -140,7 +140,7 @@ def test_a_write_with_an_id_is_sent_once_and_one_without_as_often_as_it_is_run(
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert names == {
         "attempts",
-        *(f"monday{end}" for end in (".json", ".lock", "-2.json", "-2.lock")),
+        *(f"monday{end}" for end in (".json", ".lock", "-0.json", "-0.lock")),
     }
 
 
@@ -174,6 +174,7 @@ def test_without_a_staging_path_nothing_stays_in_the_temporary_directory(
 
     done = Write(broker.namesrv).tasks(given)
     assert len(list(tmp_path.rglob(".part-*"))) == 2
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o700]
     done.commit()
 
     assert list(tmp_path.iterdir()) == []
@@ -202,7 +203,7 @@ def send(source: Broker, start: int, end: int) -> None:
 def run_stream(spark: SparkSession, source: Broker, sink: dict[str, str], per: int = 20) -> None:
     """Bring what is new of the topic In to the sink, in batches."""
     read = {"namesrv": source.namesrv, "topics": "In", "maxRowsPerTrigger": str(per)}
-    new = spark.readStream.format("orbitmq").options(**read).load().select("body", "queue_id")
+    new = spark.readStream.format("orbitmq").options(**read).load()
     query = new.writeStream.format("orbitmq").options(**sink).trigger(availableNow=True).start()
     with clear_errors("stream"):
         query.awaitTermination()

@@ -115,13 +115,13 @@ def test_sends_that_are_refused_lost_or_not_answered_leave_each_row_once(
 def test_a_delayed_row_whose_send_was_not_answered_is_found_where_it_waits(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = fresh_topic(broker, "Delayed")
-    answers = iter(["unanswered", "unanswered"])
+    topic = fresh_topic(broker, "Delayed", queues=1)
+    answers = iter(["unanswered", "ok", "unanswered"])
     Faults(monkeypatch, lambda: next(answers, "ok"))
     options = {"namesrv": broker.namesrv, "topic": topic, "stagingPath": str(tmp_path)}
     schema = schema_of("body string, delay_level int, delay_ms int")
     writer: Any = OrbitmqSource(options=options).writer(schema, False)
-    columns = {"body": ["a", "b", "c"], "delay_level": [1, 0, 0], "delay_ms": [0, 1000, 0]}
+    columns = {"body": ["c", "a", "b"], "delay_level": [0, 1, 0], "delay_ms": [0, 0, 1000]}
 
     writer.commit([writer.write(iter([pa.record_batch(columns)]))])
 

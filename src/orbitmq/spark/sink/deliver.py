@@ -111,7 +111,7 @@ class _Delivery:
                 except (_UnknownError, WireError, ClientError) as error:
                     self._require_time(error)
                 failures = 1 if self._heard > begun else failures + 1
-                time.sleep(min(_FIRST_PAUSE_S * 2**failures, _LAST_PAUSE_S))
+                time.sleep(min(_FIRST_PAUSE_S * 2 ** min(failures, 10), _LAST_PAUSE_S))
         finally:
             for file in self._files:
                 file.close()

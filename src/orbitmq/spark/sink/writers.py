@@ -46,6 +46,8 @@ class BatchSink(DataSourceArrowWriter):
         given = options.staging(stream=False)
         name = f"orbitmq-sink-{os.getuid()}-{self._write}"
         self._root = given or str(Path(tempfile.gettempdir()) / name)
+        if not given:
+            Path(self._root).mkdir(mode=0o700, exist_ok=True)  # bodies are nobody else's business
         self._staging().make()
 
     def _staging(self) -> Staging:
