@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.failover.failover import Failover
 from orbitmq.broker.replication.in_sync import InSync
 from orbitmq.broker.replication.link import ReplicaLink
 from orbitmq.errors import UnreachableError
+from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.replication import ReplicationStatus
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ class HaServer:
         self._timer: asyncio.TimerHandle | None = None
         self._woken = self._listens = False
         self.port = 0
+        self.failover: Failover | None = None
         in_sync.send_soon = self.send
 
     async def start(self, host: str, port: int, *, other: bool) -> None:
@@ -107,11 +110,19 @@ class HaServer:
             self._timer = self.loop.call_later(TICK_MS / 1000, self._tick)
 
     def on_report(self, link: ReplicaLink, log_offset: int) -> None:
+        if self.failover is not None and link.member is not None:
+            self.failover.put(link.member, link, log_offset)
         self._in_sync.put(link, log_offset)
 
     def on_lost(self, link: ReplicaLink) -> None:
         self._links.discard(link)
         self._in_sync.remove(link)
+        if self.failover is not None and link.member is not None:
+            self.failover.remove(link.member.id, link)
+
+    def member_of(self, token: int) -> Member | None:
+        """Return who was given this token; it is taken once."""
+        return self.failover.member_of(token) if self.failover is not None else None
 
     def on_gone(self, link: ReplicaLink) -> None:
         self._open.discard(link)
