@@ -9,7 +9,7 @@ from live_broker import live_config
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.failover.coordinator import Grant
 from orbitmq.clock import Clock, SystemClock
-from orbitmq.errors import UnreachableError
+from orbitmq.errors import ResponseError, UnreachableError
 from orbitmq.store.config import Role
 from orbitmq.wire.bodies.failover import FailoverState, Seen
 
@@ -63,7 +63,7 @@ class FakeEtcd:
         if self.revision != before.revision or self.holder != before.holder:
             return 0
         if not self.is_alive(lease):
-            raise UnreachableError("fake", "no such lease")
+            raise ResponseError(5, "no such lease", "fake")
         self._holder, self._holder_lease = member, lease
         return self.put(state)
 

@@ -328,7 +328,6 @@ class Broker:
         if self.config.store.role is Role.SYNC_PRIMARY:
             context.replicas = in_sync
         if self._failover is not None:
-            self._ha_server.failover = self._failover
             self._failover.attach(context, in_sync)
             context.registration.failover = self._failover
         timers = [context.timers] if context.timers is not None else []

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from ssl import SSLContext
 from typing import Any, Final
 
@@ -50,7 +50,7 @@ class JsonServer:
         self._idle = streams
         return status, answer
 
-    async def stream(self, path: str, body: bytes, connect_ms: float) -> AsyncIterator[Any]:
+    async def stream(self, path: str, body: bytes, connect_ms: float) -> AsyncGenerator[Any, None]:
         """Yield the lines of an answer, each as JSON, as they come. WireError: it has ended."""
         try:
             async with asyncio.timeout(connect_ms / 1000):

@@ -11,7 +11,6 @@ over has it, and a primary that lost its place cannot publish a smaller set any 
 
 import asyncio
 import logging
-from collections.abc import Hashable
 from typing import Final
 
 from orbitmq.broker.config import BrokerConfig
@@ -25,10 +24,11 @@ from orbitmq.broker.failover.rules import Act, Decision, Standing, decide, heirs
 from orbitmq.broker.failover.sync_set import SyncSet, least_of
 from orbitmq.broker.failover.tokens import Tokens
 from orbitmq.broker.replication.in_sync import InSync
+from orbitmq.broker.replication.primary import HaServer
 from orbitmq.broker.replication.replica import Replica
 from orbitmq.broker.replication.succession import Succession
 from orbitmq.clock import Clock
-from orbitmq.errors import OrbitError, ResponseError, WireError
+from orbitmq.errors import OrbitError, WireError
 from orbitmq.store.epochs import Epoch
 from orbitmq.store.flags import Flag
 from orbitmq.wire.bodies.failover import FailoverState, FailoverTold, Member, Seen
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 TICK_MS: Final = 50
 """So often it looks how far replicas are, and whether the lease still lasts."""
+SILENT: Final = "it has not answered yet"
 TURNS: Final = 5
 """So often in the time of a lease it is kept, and the coordinator is looked at."""
 
@@ -53,8 +54,11 @@ class Failover:
     ) -> None:
         self._config, self._succession, self._clock = config, succession, clock
         self._turn_ms = config.failover_lease_ms / TURNS
-        self._coordinator = coordinator or _etcd(config, self._turn_ms)
-        self._lease = OwnLease(clock)
+        self._coordinator = coordinator or EtcdCoordinator(
+            parse_place(config.failover), config.cluster, config.name, self._turn_ms
+        )
+        self._lease = OwnLease(self._coordinator, clock, config.failover_lease_ms)
+        self._attached: BrokerContext | None = None
         self._context: BrokerContext | None = None  # None: the broker is not there, or starts again
         self._in_sync: InSync | None = None  # of a primary, as the next one
         self._sync: SyncSet | None = None
@@ -62,7 +66,7 @@ class Failover:
         self._revision = -1  # of the state whose members answers wait for
         self._is_primary = False  # the coordinator said so when it was last looked at
         self._why = ""  # what keeps it from being the primary
-        self._trouble = "it has not answered yet"  # with the coordinator; empty: it answers
+        self._trouble = SILENT  # with the coordinator; empty: it answers
         self._wake, self._looked = asyncio.Event(), asyncio.Event()
         self._turning = asyncio.Lock()  # a turn, or an operator's wish
         self._tasks: list[asyncio.Task[None]] = []
@@ -86,18 +90,20 @@ class Failover:
 
     def attach(self, context: BrokerContext, in_sync: InSync | None) -> None:
         """Work for a broker that has opened its store; a primary's messages wait for the lease."""
-        self._context, self._in_sync, self._sync = context, in_sync, None
+        self._attached, self._in_sync, self._sync = context, in_sync, None
         self._is_primary, self._revision = False, -1
-        if in_sync is not None:
-            own, store = self._own(context), context.store
+        own, store, replication = self._own(context), context.store, context.replication
+        if in_sync is not None and isinstance(replication, HaServer):
             self._sync = SyncSet(own, self._config, self._clock, lambda: store.max_log_offset)
+            replication.know(self._tokens, self._sync)
             in_sync.guard = self
-        elif isinstance(context.replication, Replica):
-            context.replication.hello = self._own(context).encode()
+        elif isinstance(replication, Replica):
+            replication.hello = own.encode()
         self._fence()
 
     def start(self) -> None:
         """Begin, or go on at once in another role; the broker serves clients already."""
+        self._context = self._attached
         self._wake.set()
         if not self._tasks:
             runs = self._keep_run(), self._run(), self._watch()
@@ -118,6 +124,7 @@ class Failover:
         except WireError as error:
             logger.info("failover: the lease ends by itself: %s", error)
         self._coordinator.close()
+        self._seen, self._why, self._trouble = Seen(), "", SILENT
 
     # What answers and appends ask
 
@@ -145,79 +152,39 @@ class Failover:
         trouble = f"{self._config.failover}: {self._trouble}" if self._trouble else ""
         return trouble or self._why or "it waits for one"
 
-    # Replicas of a primary
-
     def welcome(self, member: Member) -> int:
         """Return what a member is to say first at the HA port, so that its reports are known for its own."""
         return self._tokens.give(member) if self._sync is not None else 0
-
-    def member_of(self, token: int) -> Member | None:
-        return self._tokens.take(token)
-
-    def put(self, member: Member, link: Hashable, log_offset: int) -> None:
-        """Note that a member has everything before this offset."""
-        if self._sync is not None:
-            self._sync.put(member, link, log_offset)
-
-    def remove(self, member: str, link: Hashable) -> None:
-        if self._sync is not None:
-            self._sync.remove(member, link)
 
     # The lease
 
     async def _keep_run(self) -> None:
         while True:
             try:
-                await self._keep()
+                if await self._lease.keep():
+                    self._wake.set()
             except WireError as error:
                 self._tell(str(error))
             await asyncio.sleep(self._turn_ms / 1000)
 
-    async def _keep(self) -> None:
-        lease = self._lease.id
-        if not lease:
-            return
-        asked_ms = self._clock.monotonic_ms()
-        ms = await self._coordinator.keep(lease)
-        if lease != self._lease.id:
-            return
-        if ms:
-            self._lease.kept(asked_ms, ms)
-        else:
-            logger.warning("failover: the lease has ended")
-            self._lease.end()
-            self._wake.set()
-
     async def _take(self, state: FailoverState) -> bool:
         """Become the holder with this state; tell whether that was so."""
-        if not self._lease.id:
-            asked_ms = self._clock.monotonic_ms()
-            granted = await self._coordinator.grant(self._config.failover_lease_ms)
-            self._lease.begin(granted.id, asked_ms, granted.ms)
-        own, before = state.primary.id, self._seen
-        try:
-            revision = await self._coordinator.take(before, state, own, self._lease.id)
-        except ResponseError:
-            self._lease.end()  # it is gone, most likely: the next turn has another
-            raise
+        before = self._seen
+        revision = await self._lease.take(before, state)
         if not revision:
             return False
-        self._lease.is_taken = True
-        self._seen = Seen(state, revision, own, before.at)
+        self._seen = Seen(state, revision, state.primary.id, before.at)
         self._succession.joined()
         logger.warning("failover: has the lease of the primary, epoch %d", state.epoch)
         return True
 
     async def _give_back(self) -> None:
-        lease = self._lease.id
-        self._lease.end()
         self._is_primary = False
-        if lease:
-            await self._coordinator.revoke(lease)
+        await self._lease.give_back()
 
     def _fence(self) -> None:
         """Have the store of a primary take appends only while it has the lease."""
-        context = self._context
+        context = self._attached
         if context is None or self._config.is_replica:
             return
         flags, fenced = context.store.flags, not self.is_primary
@@ -279,8 +246,7 @@ class Failover:
         context, seen = self._context, self._seen
         if context is None:
             return
-        own = self._standing()
-        decision, state = decide(own, seen), seen.state
+        decision, state = decide(self._standing(), seen), seen.state
         self._why = decision.why
         self._is_primary = decision.act is Act.SERVE
         match decision:
@@ -296,14 +262,9 @@ class Failover:
         self._fence()
 
     def _standing(self) -> Standing:
-        succession, lease = self._succession, self._lease
-        return Standing(
-            member=succession.member,
-            number=succession.epochs.number,
-            is_replica=self._config.is_replica,
-            is_joined=succession.is_joined,
-            holds=lease.is_taken,
-        )
+        known, is_replica = self._succession, self._config.is_replica
+        number, holds = known.epochs.number, self._lease.is_taken
+        return Standing(known.member, number, is_replica, known.is_joined, holds)
 
     def _note(self, seen: Seen) -> None:
         self._seen = seen
@@ -401,15 +362,18 @@ class Failover:
 
     async def _follow(self, context: BrokerContext, address: str) -> None:
         """Follow the primary that the coordinator tells; a primary before it becomes its replica."""
-        if self._lease.id:
-            await self._give_back()
-        if not self._config.is_replica:
-            self._fence()
+        await self._give_back()
+        self._fence()
+        try:
+            if self._config.is_replica:
+                await lead(context, self._config.name, address)
+                return
             await demote(self._succession, address)
-            self._context = None
-            self._succession.restart(f"demoted: follows {address}")
+        except (OrbitError, OSError) as error:  # no fault of the coordinator; the next turn tries again
+            self._why = self._why or f"{address} is the primary, and is not reached: {error}"
             return
-        await lead(context, self._config.name, address)
+        self._context = None
+        self._succession.restart(f"demoted: follows {address}")
 
     # For tools
 
@@ -445,8 +409,3 @@ class Failover:
             epoch=seen.epoch if seen is not None else 0,
             in_sync=[member.address for member in seen.in_sync] if seen is not None else [],
         )
-
-
-def _etcd(config: BrokerConfig, timeout_ms: float) -> EtcdCoordinator:
-    place = parse_place(config.failover)
-    return EtcdCoordinator(place, config.cluster, config.name, timeout_ms)

@@ -109,7 +109,9 @@ class SyncSet:
                     self._joining[member] = end, now
                     self._count()
             elif progress.log_offset >= self._joining[member][0]:
-                return (*self.published, Member(id=member, address=progress.address))
+                # A log that has another id now is at the address where it was before.
+                others = (one for one in self.published if one.address != progress.address)
+                return (*others, Member(id=member, address=progress.address))
         self._give_up(now)
         return None
 

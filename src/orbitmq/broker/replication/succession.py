@@ -20,7 +20,7 @@ from typing import Final
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
 from orbitmq.errors import OrbitError, ResponseError, StoreError
-from orbitmq.files.disk import Disk
+from orbitmq.files.disk import Disk, exists
 from orbitmq.net.channels import Channels
 from orbitmq.store import epochs as store_epochs
 from orbitmq.store.config import Role
@@ -167,6 +167,8 @@ class Succession:
             former=former,
             left_id=config.broker_id,
         )
+        if exists(config.store.layout().cut):
+            raise StoreError(config.store.root, "its log is to be cut first", "It starts again.")
         if not store.wait_flushed():
             what = "the log could not be flushed, so nobody is sure where the new epoch begins"
             raise StoreError(config.store.root, what, "Look at the disk, and promote it again.")

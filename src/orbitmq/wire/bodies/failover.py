@@ -5,14 +5,14 @@ from typing import NamedTuple
 from orbitmq.wire.bodies.body import Body
 
 
-class Member(Body, frozen=True):
+class Member(Body):
     """A log, by the id that its store gave it, and the broker that has it."""
 
     id: str
     address: str = ""
 
 
-class FailoverState(Body, frozen=True):
+class FailoverState(Body):
     """Who is the primary, since which epoch, and who has everything that was acknowledged."""
 
     epoch: int
