@@ -91,7 +91,7 @@ class Failover:
     def attach(self, context: BrokerContext, in_sync: InSync | None) -> None:
         """Work for a broker that has opened its store; a primary's messages wait for the lease."""
         self._attached, self._in_sync, self._sync = context, in_sync, None
-        self._is_primary, self._revision = False, -1
+        self._is_primary, self._revision, self._why = False, -1, ""
         own, store, replication = self._own(context), context.store, context.replication
         if in_sync is not None and isinstance(replication, HaServer):
             self._sync = SyncSet(own, self._config, self._clock, lambda: store.max_log_offset)
@@ -369,7 +369,10 @@ class Failover:
                 await lead(context, self._config.name, address)
                 return
             await demote(self._succession, address)
-        except (OrbitError, OSError) as error:  # no fault of the coordinator; the next turn tries again
+        except (
+            OrbitError,
+            OSError,
+        ) as error:  # no fault of the coordinator; the next turn tries again
             self._why = self._why or f"{address} is the primary, and is not reached: {error}"
             return
         self._context = None

@@ -38,7 +38,7 @@ class SyncSet:
         self._joining: dict[str, tuple[int, float]] = {}  # where the log ended then, and when
         self._progress: dict[str, _Progress] = {}  # of those that are connected
         self._near_ms: dict[str, float] = {}  # when one last had what there was a look before
-        self._end_before = 0
+        self._end_before = written_offset()
         self._common = -1  # all that are waited for have everything before this offset
 
     # What replicas tell
