@@ -14,6 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "bench" / "bench_replication.py"
 def test_the_benchmark_of_replicas_runs_in_its_smallest_size(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     options = ["--size", "smoke", "--without-java", "--directory", str(tmp_path)]
+    options += ["--only", "async", "catch-up"]  # sync is as async, with another setting
 
     ended = subprocess.run(
         [sys.executable, str(SCRIPT), *options, "--json", str(figures)],
@@ -27,7 +28,6 @@ def test_the_benchmark_of_replicas_runs_in_its_smallest_size(tmp_path: Path) -> 
     assert {
         "sends with a replica, async, 4 in flight",
         "with a replica, of the rate without, 4 in flight",
-        "sends, sync replication, 4 in flight",
         "catch-up",
     } <= {line["what"] for line in lines}
     assert all(line["ours"] > 0 for line in lines)
