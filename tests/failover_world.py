@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from async_run import until
 from live_broker import live_config
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.failover.coordinator import Grant
@@ -128,8 +129,7 @@ class FakeCoordinator:
         return revision
 
     async def wait_change(self, seen: Seen) -> None:
-        while self.etcd.seen().at == seen.at or self.is_away:
-            await asyncio.sleep(0.02)
+        await until(lambda: self.etcd.seen().at != seen.at and not self.is_away, seconds=600)
 
     def close(self) -> None:
         self.is_closed = True

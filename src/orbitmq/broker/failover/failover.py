@@ -1,5 +1,4 @@
-"""Failover: a broker and its coordinator. It keeps the lease of a primary, or takes the place of one whose
-lease has ended.
+"""Failover: a broker keeps its lease of the primary, or takes the place of one whose lease has ended.
 
 Three tasks: one keeps the lease, one looks at what the coordinator holds and does what `rules.decide` says,
 one waits for changes there. They live as long as the broker, over the starts that a change of its role is.
