@@ -174,6 +174,8 @@ LOG_KEYS: Final = frozenset(
 
 OWN_KEYS: Final = LOG_KEYS | {
     "dispatch",
+    "failover",
+    "failoverLeaseMs",
     "haSlaveFallbehindMax",  # RocketMQ 4's name of haMaxGapNotInSync
     "indexFileRollInterval",
     "maxIndexFileNum",

@@ -47,6 +47,8 @@ def kept(world: AdminWorld) -> dict[str, str]:
 
 OWN_FIXED = {
     "dispatch",
+    "failover",
+    "failoverLeaseMs",
     "indexFileRollInterval",
     "maxIndexFileNum",
     "memoryTopicBytesMax",

@@ -80,6 +80,8 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "maxIndexFileNum",
     "waitForReaders",
     "enablePropertyFilter",
+    "failover",
+    "failoverLeaseMs",
     "haListenPort",
     "haMasterAddress",
     "memoryTopicBytesMax",
@@ -121,6 +123,7 @@ def test_defaults_that_the_recording_does_not_tell() -> None:
     assert ours["transactionCheckInterval"] == "30000"
     assert (ours["haListenPort"], ours["haMasterAddress"]) == ("10912", "")
     assert ours["syncMasterAsInV4"] == "false"
+    assert (ours["failover"], ours["failoverLeaseMs"]) == ("", "10000")
     assert (ours["stateSyncInterval"], ours["stateSyncAllInterval"]) == ("3000", "60000")
     assert (ours["memoryTopicEnable"], ours["memoryTopicBytesMax"]) == ("false", "0")
 

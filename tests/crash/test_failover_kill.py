@@ -7,9 +7,10 @@ other moments; a test that fails leaves its history as history.jsonl.
 
 import os
 import random
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ import pytest
 
 from compat.our_cluster import our_broker, our_namesrv
 from compat.server_process import ServerProcess, await_route, create_topic
+from crash.etcd_cluster import Node, etcd_cluster
 from crash.failover_history import FailoverHistory, Told
 from orbitmq.client import Admin, Message, Producer, PullConsumer, SendStatus
 from orbitmq.errors import OrbitError
@@ -171,3 +173,37 @@ def test_nothing_acknowledged_is_lost_when_a_primary_is_killed_and_its_replica_p
         assert problems == []
         assert history.acknowledged > 20 * KILLS
         assert log_bytes(primary, end) == log_bytes(replica, end)
+
+
+def paused(node: Node, promote: Callable[[], None]) -> None:
+    """Promote the replica of a primary that sleeps, and wake that one up then."""
+    node.signal(signal.SIGSTOP)
+    promote()
+    node.signal(signal.SIGCONT)
+
+
+def cut_off(node: Node, promote: Callable[[], None]) -> None:
+    """Promote the replica of a primary that only its producers reach, and let the others reach it then."""
+    node.cut_off()
+    promote()
+    node.heal()
+
+
+@pytest.mark.timeout(240)
+def test_a_primary_that_was_paused_or_cut_off_during_a_promotion_acknowledges_nothing_that_is_lost(
+    tmp_path: Path,
+) -> None:
+    with etcd_cluster(tmp_path, has_etcd=False) as cluster, told(cluster.history, tmp_path):
+        old = 0
+        with Admin(cluster.namesrv) as admin:
+            for scene in (paused, cut_off):
+                cluster.await_acks(old)
+                new = cluster.nodes[1 - old].direct
+                scene(cluster.nodes[old], lambda new=new: admin.promote(new, force=True))
+                old = 1 - old
+            cluster.await_acks(old)
+            cluster.end()
+            one, other = (node.process for node in cluster.nodes)
+            end = await_equal(one, other, admin)
+        assert list(cluster.history.problems(read_queues(cluster.namesrv))) == []
+        assert log_bytes(one, end) == log_bytes(other, end)

@@ -17,6 +17,8 @@ from orbitmq.broker.delivery.long_poll import LongPoll
 from orbitmq.broker.delivery.readers import GroupReaders
 from orbitmq.broker.delivery.schedule import DELAY_FILE, Schedule
 from orbitmq.broker.delivery.timers import Timers
+from orbitmq.broker.failover.coordinator import Coordinator
+from orbitmq.broker.failover.failover import Failover
 from orbitmq.broker.pop.order import ORDER_FILE
 from orbitmq.broker.pop.pop import Pop
 from orbitmq.broker.processors.acks import AckProcessor
@@ -98,8 +100,9 @@ class Broker:
         clock: Clock | None = None,
         disk: Disk | None = None,
         log: "ServerLog | None" = None,
+        coordinator: Coordinator | None = None,
     ) -> None:
-        """`disk` is what the store's files lie on; tests give one that fails."""
+        """`disk` is what the store's files lie on, `coordinator` who decides; tests give some that fail."""
         self.config, self._disk, self._log = config, disk, log
         self._clock = clock or SystemClock()
         self._context: BrokerContext | None = None
@@ -113,6 +116,9 @@ class Broker:
         self._ha_server: HaServer | None = None
         self._succession = Succession(config, disk)
         self._succession.on_restart(self._restart_soon)
+        self._failover: Failover | None = None
+        if config.failover:
+            self._failover = Failover(config, self._succession, self._clock, coordinator)
         self._starting = self._restart_wanted = False
         self._restarting: asyncio.Task[None] | None = None
         self.failure: OrbitError | None = None
@@ -155,6 +161,9 @@ class Broker:
         self._starting = True
         try:
             await self._start()
+        except BaseException:
+            await self._end_failover()
+            raise
         finally:
             self._starting = False
         self._restart_if_wanted()
@@ -163,6 +172,8 @@ class Broker:
         try:
             self._succession.begin()
             others: Members = {}
+            if self._failover is not None:
+                await self._failover.begin()
             if not self.config.is_replica:
                 others = await follow_successor(self._succession, self.config)
             with Ports(self.config.bind_host, self.config.port) as ports:
@@ -218,6 +229,8 @@ class Broker:
             store = open_store_of(config, topics, self._clock, disk=self._disk)
             if not config.is_replica:
                 self._succession.began(store)
+            if config.failover:
+                self._succession.identify(store)
             if config.timer_wheel and config.is_replica:
                 self._primary_timers = PrimaryTimers(config.store.layout(), self._clock, self._disk)
                 self._primary_timers.open()
@@ -300,15 +313,23 @@ class Broker:
 
     def _services(self, context: BrokerContext) -> list[Service]:
         """Return what works beside requests. A replica appends nothing of its own: its primary does."""
+        failover = [self._failover] if self._failover is not None else []
+        context.failover = self._failover
         if self.config.is_replica:
             context.replication = replica = Replica(context, self._succession)
             context.state_sync = state = StateSync(context, self._primary_timers)
-            context.registration.on_primary += [replica.use_primary, state.use_primary]
-            return [context.routes, replica, state]
+            if self._failover is not None:
+                self._failover.attach(context, None)  # it tells both who is the primary
+            else:
+                context.registration.on_primary += [replica.use_primary, state.use_primary]
+            return [context.routes, replica, state, *failover]
         in_sync = InSync(self.config, lambda: context.store.max_log_offset)
         context.replication = self._ha_server = HaServer(context, in_sync)
         if self.config.store.role is Role.SYNC_PRIMARY:
             context.replicas = in_sync
+        if self._failover is not None:
+            self._failover.attach(context, in_sync)
+            context.registration.failover = self._failover
         timers = [context.timers] if context.timers is not None else []
         former = FormerPrimary(context, self._succession)
         own: list[Service] = [
@@ -318,7 +339,7 @@ class Broker:
             context.pop,
             context.routes,
         ]
-        return [*own, former]
+        return [*own, former, *failover]
 
     def _wants_notice(self, group: str) -> bool:
         config = self.context.groups.get(group)
@@ -397,7 +418,14 @@ class Broker:
         if self._restarting is not None:
             self._restart_wanted = False
             await asyncio.wait([self._restarting])
+        if self._failover is not None:
+            self._failover.stop()  # takes over nothing any more
         await self._stop()
+        await self._end_failover()
+
+    async def _end_failover(self) -> None:
+        if self._failover is not None:
+            await self._failover.end()
 
     async def _stop(self) -> None:
         if self._context is not None:

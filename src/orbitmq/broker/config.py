@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from orbitmq.broker.failover.place import parse_place
 from orbitmq.errors import ConfigError
 from orbitmq.format.ha_frame import BATCH_BYTES_MAX
 from orbitmq.logs.config import LogConfig
@@ -95,6 +96,11 @@ class BrokerConfig:
     state_sync_ms: int = key("stateSyncInterval", 3 * SECOND_MS, least=1, live=True)  # ours
     state_sync_all_ms: int = key("stateSyncAllInterval", 60 * SECOND_MS, least=1, live=True)  # ours
     sync_as_v4: bool = key("syncMasterAsInV4", False, live=True)  # ours
+    sync_lag_ms: int = key("haMaxTimeSlaveNotCatchup", 15 * SECOND_MS, least=1, live=True)
+
+    # Failover by a coordinator (`failover/`). Ours.
+    failover: str = key("failover", "")  # etcd://host:port[,host:port][/prefix]; empty: none
+    failover_lease_ms: int = key("failoverLeaseMs", 10 * SECOND_MS, least=2 * SECOND_MS)
 
     # Topics and groups.
     auto_create_topic: bool = key("autoCreateTopicEnable", True, live=True)
@@ -204,6 +210,8 @@ class BrokerConfig:
         require("haTransferBatchSize", self.ha_batch_bytes, fits, rule)
         named = self.broker_id > 0 or self.store.role is not Role.REPLICA
         require("brokerId", self.broker_id, named, "must be above 0 for brokerRole=SLAVE")
+        if self.failover:
+            self._require_failover()
         require("brokerPermission", self.permission, 0 <= self.permission <= 7, "must be 0 to 7")
         modes = self.default_request_mode in ("PULL", "POP")
         require(
@@ -215,6 +223,14 @@ class BrokerConfig:
         except ValueError as cause:
             raise ConfigError("brokerIP1", self.host, "must be an IP address") from cause
         self.register_ms = min(max(self.register_ms, REGISTER_MS_MIN), REGISTER_MS_MAX)
+
+    def _require_failover(self) -> None:
+        parse_place(self.failover)
+        waits = self.store.role is not Role.ASYNC_PRIMARY
+        rule = "must be SYNC_MASTER or SLAVE with failover: only who has all may take over"
+        require("brokerRole", self.store.role.value, waits, rule)
+        rule = "must be empty with failover: the coordinator says who is the primary"
+        require("haMasterAddress", self.ha_primary, not self.ha_primary, rule)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "BrokerConfig":

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orbitmq.broker.delivery.long_poll import LongPoll
     from orbitmq.broker.delivery.schedule import Schedule
     from orbitmq.broker.delivery.timers import Timers
+    from orbitmq.broker.failover.failover import Failover
     from orbitmq.broker.pop.pop import Pop
     from orbitmq.broker.registration import Registration
     from orbitmq.broker.replication.in_sync import InSync
@@ -70,6 +71,7 @@ class BrokerContext:
     replicas: "InSync | None" = None  # None: no answer waits for them (not a SYNC_MASTER)
     replication: "HaServer | Replica | None" = None  # by the broker's role; None: not made yet
     state_sync: "StateSync | None" = None  # of a replica
+    failover: "Failover | None" = None  # None: no coordinator decides who is the primary
     jobs: PeriodicJobs = field(default_factory=PeriodicJobs)
     log: "ServerLog | None" = None  # None: the broker is part of a program, which has its own
     # These are made with the context, so they are put in after it.

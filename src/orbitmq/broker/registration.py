@@ -15,6 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.failover.failover import Failover
+from orbitmq.broker.replication.members import known_to
 from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.errors import FieldError, ResponseError, WireError
 from orbitmq.net.channels import Channels, SilentHandler
@@ -90,6 +92,7 @@ class Registration:
         """Calls back when all topics are on disk; the broker sets it."""
         self.ha_port = 0
         """Where replicas are served; 0: nowhere."""
+        self.failover: Failover | None = None  # of a primary
         self.on_primary: list[Callable[[RegisterBrokerAnswer], None]] = []
         """Told where the primary of this broker is, and where it serves replicas."""
         topics.on_change.append(self._on_topic)
@@ -212,6 +215,9 @@ class Registration:
         changes, lost = self._topics.changes, server.lost
         changed, server.changed = server.changed, set()
         try:
+            if await self._is_replaced(server):
+                server.rounds += 1
+                return
             if server.registered and changed:
                 await self._tell(server, self._configs(changed))
             elif self._config.split_register:
@@ -232,6 +238,13 @@ class Registration:
             if lost == server.lost:
                 server.known_changes = changes
         server.rounds += 1
+
+    async def _is_replaced(self, server: _Server) -> bool:
+        """Tell whether this primary has no lease, and a name server knows another one: leave it that one."""
+        if self.failover is None or self.failover.is_primary:
+            return False
+        known = await known_to(server.address, self._config.name, self._channels)
+        return known.get(0, self._address) != self._address
 
     def _configs(self, topics: Iterable[str]) -> list[TopicConfig]:
         known = (self._topics.get(topic) for topic in topics)

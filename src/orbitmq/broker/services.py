@@ -11,6 +11,8 @@ def service_states(context: BrokerContext) -> dict[str, str]:
         states["replication"] = context.replication.state
     if context.state_sync is not None:
         states["state of the primary"] = context.state_sync.state
+    if context.failover is not None:
+        states["failover"] = context.failover.state
     return states | context.jobs.states()
 
 

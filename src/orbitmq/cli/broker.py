@@ -52,6 +52,14 @@ Dispatch = Annotated[
         "(`orbitmq spark dispatch`)."
     ),
 ]
+FailoverPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--failover",
+        metavar="etcd://HOST:PORT[,HOST:PORT][/PREFIX]",
+        help="Let the lease of an etcd decide who is the primary of this broker name (failover).",
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, by RocketMQ's key."),
@@ -70,6 +78,7 @@ def run(
     name: Name = None,
     cluster: Cluster = None,
     dispatch: Dispatch = None,
+    failover: FailoverPlace = None,
     set_: Set = None,
     log_level: LogLevel = None,
     log_file: LogFile = None,
@@ -95,6 +104,7 @@ def run(
         "brokerName": name,
         "brokerClusterName": cluster,
         "dispatch": dispatch,
+        "failover": failover,
         **log_flags(log_level, log_file),
         **parse_pairs(set_, "--set"),
     }

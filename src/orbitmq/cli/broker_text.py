@@ -16,6 +16,7 @@ from orbitmq.cli.output import (
 
 if TYPE_CHECKING:
     from orbitmq.client.admin.results import LogCopy, Promotion
+    from orbitmq.wire.bodies.failover import FailoverTold
 
 
 def services_of(runtime: Mapping[str, str]) -> dict[str, str]:
@@ -52,7 +53,12 @@ def print_copies(copies: "Sequence[LogCopy]", output: Output) -> None:
             print_json(_value(copy))
         return
     columns = ["broker", "role", "address", "log end", "gap", "in sync", "rate", "last heard"]
-    print_table([*columns, "error"], [_row(copy) for copy in copies])
+    rows = [_row(copy) for copy in copies]
+    if any(copy.failover is not None for copy in copies):
+        columns.append("failover")
+        rows = [[*r, _failover_text(copy.failover)] for r, copy in zip(rows, copies, strict=True)]
+    rows = [[*r, copy.error] for r, copy in zip(rows, copies, strict=True)]
+    print_table([*columns, "error"], rows)
 
 
 def _value(copy: "LogCopy") -> dict[str, Any]:
@@ -68,8 +74,29 @@ def _value(copy: "LogCopy") -> dict[str, Any]:
         "bytes_per_second": copy.bytes_per_second,
         "last_heard_ms": copy.last_heard_ms,
         "follows": copy.follows,
+        "failover": _failover_value(copy.failover),
         "error": copy.error,
     }
+
+
+def _failover_value(told: "FailoverTold | None") -> dict[str, Any] | None:
+    if told is None:
+        return None
+    return {
+        "coordinator": told.coordinator,
+        "reached": told.known,
+        "state": told.state,
+        "epoch": told.epoch,
+        "lease_ms": told.lease_ms,
+        "may_be_primary": told.may,
+        "in_sync": told.in_sync,
+    }
+
+
+def _failover_text(told: "FailoverTold | None") -> str:
+    if told is None:
+        return ""
+    return f"{told.state} for {told.lease_ms / 1000:.1f} s" if told.lease_ms else told.state
 
 
 def _row(copy: "LogCopy") -> list[object]:
@@ -83,5 +110,4 @@ def _row(copy: "LogCopy") -> list[object]:
         words[copy.in_sync],
         f"{bytes_text(copy.bytes_per_second)}/s",
         time_text(copy.last_heard_ms),
-        copy.error,
     ]

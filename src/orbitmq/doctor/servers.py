@@ -8,7 +8,7 @@ from typing import Final
 from orbitmq.client.admin.results import BrokerInfo, LogCopy
 from orbitmq.client.sync.admin import Admin
 from orbitmq.clock import Clock, SystemClock
-from orbitmq.doctor import disk, flush, key, newest, reach, replicas, store_times
+from orbitmq.doctor import disk, failover, flush, key, newest, reach, replicas, store_times
 from orbitmq.doctor.asked import Asked
 from orbitmq.doctor.groups import GroupDoctor
 from orbitmq.doctor.report import Finding, Report, Severity, command
@@ -111,12 +111,18 @@ class ServersDoctor:
             told += replicas.examine_count(primary, in_sync, rules, self._list)
             name = primary.broker_name or primary.address
             seen.append(f"{name} and {in_sync - 1} in sync")
+        told += failover.examine(copies, self._list, self._promote)
         if told or any(not copy.is_primary for copy in copies):
             self.report.add(replicas.SUBJECT, "; ".join(seen) or "follow", told)
 
     def _list(self, broker: str) -> str:
         """Return the command that lists the copies of a broker."""
         words = ("broker", "replicas", broker)
+        return self.advise(*words) if self.namesrv else command(*words)
+
+    def _promote(self, address: str) -> str:
+        """Return the command that makes a broker the primary whatever it lacks."""
+        words = ("broker", "promote", address, "--force")
         return self.advise(*words) if self.namesrv else command(*words)
 
     def _brokers(self, brokers: list[BrokerInfo]) -> None:

@@ -52,22 +52,60 @@ class Role(NamedTuple):
     settled: bool = False  # whether consumer offsets fit the new role already
 
 
+class Identity(NamedTuple):
+    """The log as a coordinator knows it (failover): an id that it has as long as it can have lost nothing."""
+
+    member: str
+    kept_by: str  # what its bytes outlive: see `kept_by`
+    joined: bool = False  # the coordinator has named it
+
+
 class Epochs(NamedTuple):
     """What the file holds."""
 
     epochs: tuple[Epoch, ...] = ()
     role: Role | None = None
+    identity: Identity | None = None
 
     @property
     def number(self) -> int:
         """The number of the newest epoch, 0: none."""
         return self.epochs[-1].number if self.epochs else 0
 
-    def began(self, start: int, *, promoted: bool) -> "Epochs":
-        """Return them with a new epoch from this log offset on."""
-        number = max(self.number, 1) if not promoted else self.number + 1
+    def began(self, start: int, *, promoted: bool, number: int = 0) -> "Epochs":
+        """Return them with a new epoch from this log offset on; `number`: what a coordinator made it."""
+        number = number or (max(self.number, 1) if not promoted else self.number + 1)
         epochs = (*self.epochs, Epoch.new(number, start))
         return self._replace(epochs=epochs[-EPOCHS_MAX:])
+
+
+ON_DISK: Final = "disk"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def kept_by(*, sync_flush: bool, in_memory: bool) -> str:
+    """Return what outlives the written bytes: nothing (disk), the machine's start, or this process.
+
+    With sync flush they are on disk when they count. Else they are in the page cache, which a kill leaves
+    and a power cut does not; of a transient pool (`in_memory`) they are in the process only.
+    """
+    if sync_flush:
+        return ON_DISK
+    try:
+        boot = "" if in_memory else _BOOT_ID.read_text().strip()
+    except OSError:
+        boot = ""
+    return boot or f"process {secrets.token_hex(8)}"
+
+
+def identified(known: Identity | None, now_kept_by: str, *, clean: bool, lost: bool) -> Identity:
+    """Return the identity of a log that was opened: a new one if it may lack what it had."""
+    if known is None:
+        return Identity(secrets.token_hex(8), now_kept_by)
+    is_whole = clean or known.kept_by in (ON_DISK, now_kept_by)
+    if lost or not is_whole:
+        known = known._replace(member=secrets.token_hex(8))
+    return known._replace(kept_by=now_kept_by)
 
 
 class EpochFile:
@@ -91,13 +129,16 @@ class EpochFile:
         value: dict[str, Any] = {"epochs": [epoch._asdict() for epoch in epochs.epochs]}
         if epochs.role is not None:
             value["role"] = epochs.role._asdict()
+        if epochs.identity is not None:
+            value["identity"] = epochs.identity._asdict()
         replace_file(self._disk, self._path, json.dumps(value, indent=1).encode() + b"\n")
 
 
 def _epochs(value: dict[str, Any]) -> Epochs:
     rows = [Epoch(int(e["number"]), int(e["start"]), str(e["id"])) for e in value["epochs"]]
     role = Role(**value["role"]) if value.get("role") is not None else None
-    return Epochs(checked(rows), role)
+    known = value.get("identity")
+    return Epochs(checked(rows), role, Identity(**known) if known is not None else None)
 
 
 def checked(epochs: Sequence[Epoch]) -> tuple[Epoch, ...]:

@@ -6,7 +6,7 @@ bit | RocketMQ name          | set when
   4 | WRITE_LOGICS_QUEUE_ERROR | a consume queue cannot be written
   8 | WRITE_INDEX_FILE_ERROR | an index file cannot be written
  16 | DISK_FULL              | the disk of the commit log or the queues is over its limit
- 32 | FENCED                 | another broker took over
+ 32 | FENCED                 | no lease says that this broker is the primary (failover)
  64 | LOGIC_DISK_FULL        | the part of a shared disk that belongs to this store is used up
 """
 
@@ -39,7 +39,7 @@ _REASONS: Final = {
     Flag.INDEX_ERROR: "an index file could not be written",
     Flag.DISK_FULL: "the disk is fuller than diskSpaceWarningLevelRatio allows; free some space "
     "or lower fileReservedTime",
-    Flag.FENCED: "this store is fenced: another broker took over",
+    Flag.FENCED: "this broker has no lease of the primary: it ended, or another broker took over",
     Flag.LOGICAL_DISK_FULL: "this store's share of the disk is used up",
 }
 

@@ -136,7 +136,7 @@ def test_messages_are_refused_when_too_few_are_in_sync(tmp_path: Path) -> None:
             )
             assert one.context.store.max_log_offset == 0
             async with replica(tmp_path, one.ha_address) as other:
-                await until(lambda: one.context.replicas and one.context.replicas.is_enough)
+                await until(lambda: one.context.replicas and not one.context.replicas.refusal)
                 # Three are wanted and two are there: as many as are in sync have to do.
                 assert await send_many(one, 3) == [0, 0, 0]
                 await equal(one, other)

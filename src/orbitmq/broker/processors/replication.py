@@ -1,6 +1,7 @@
 """Copies of the log: who has it and how far (907), under whom it was written, who is to be the primary."""
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.failover.failover import Failover
 from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
 from orbitmq.broker.replication.replica import Replica
@@ -8,6 +9,7 @@ from orbitmq.broker.replication.succession import ask_epochs
 from orbitmq.errors import OrbitError
 from orbitmq.net.channels import Channels
 from orbitmq.net.connection import Connection
+from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.replication import FollowBody, PromotedAnswer
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
@@ -38,23 +40,42 @@ class ReplicationProcessor(Processor):
     def _own_epochs(self, connection: Connection, request: Command) -> Command:
         context = self._context
         told = context.succession.told(context, context.registration.ha_address)
+        if request.body and context.failover is not None:
+            told.token = context.failover.welcome(Member.decode(request.body))
         return request.answer(body=told.encode())
 
     @answers(RequestCode.PROMOTE_REPLICA)
     def _promote(self, connection: Connection, request: Command) -> None:
         """Make this replica the primary; field force: whatever it may lack."""
-        replica = self._context.replication
+        replica, failover = self._context.replication, self._context.failover
+        is_forced = PromoteHeader.read(request.fields).force
+        if failover is not None and not failover.is_primary:
+            if not is_forced:
+                raise Refusal(ResponseCode.ILLEGAL_OPERATION, _undecided(failover))
+            self.answer_later(connection, request, self._forced(request, failover))
+            return
         if not isinstance(replica, Replica):
             remark = f"{self._config.name} is a primary already, broker id {self._config.broker_id}"
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
         problem = replica.promotion_problem()
-        if problem and not PromoteHeader.read(request.fields).force:
+        if problem and not is_forced:
             remark = f"not promoted: {problem}; --force promotes it all the same"
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
         if self._promoted:
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, "it is being promoted already")
         self._promoted = True
         self.answer_later(connection, request, self._primary(request, replica))
+
+    async def _forced(self, request: Command, failover: Failover) -> Command:
+        try:
+            began = await failover.force()
+        except OrbitError as error:
+            raise Refusal(ResponseCode.SYSTEM_ERROR, f"not promoted: {error}") from error
+        if began is None:
+            remark = "not promoted: somebody has the lease of the primary: stop that one first"
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+        answer = PromotedAnswer(number=began.number, start=began.start)
+        return request.answer(body=answer.encode())
 
     async def _primary(self, request: Command, replica: Replica) -> Command:
         context, lacked = self._context, replica.lacks
@@ -97,3 +118,11 @@ class ReplicationProcessor(Processor):
         succession.demote(address, its)
         succession.restart(f"demoted: follows {address}")
         return request.answer()
+
+
+def _undecided(failover: Failover) -> str:
+    """Return why a replica under a coordinator is not promoted by a command."""
+    told = failover.told()
+    by_itself = "it takes over by itself when the lease of the primary has ended"
+    what = by_itself if told.may else told.state
+    return f"not promoted: {told.coordinator} decides: {what}; --force promotes it all the same"

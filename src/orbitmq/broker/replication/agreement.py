@@ -12,7 +12,7 @@ the log here has an end that was never its, since a   | wishes that end cut (`st
 """
 
 import socket
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.broker.replication.succession import Succession
 from orbitmq.errors import FieldError, RemoteProtocolError, ResponseError
@@ -32,26 +32,34 @@ class CutError(RemoteProtocolError):
     """The log has to be cut first; the broker is started again for that."""
 
 
+class Agreed(NamedTuple):
+    """What a primary told whose log goes on from ours."""
+
+    log_end: int = 0
+    token: int = 0  # what it wants to hear first at its HA port; 0: nothing
+
+
 class Agreement:
     """What a replica knows of its primary's epochs. Belongs to the replica's thread."""
 
     def __init__(self, succession: Succession, store: MessageStore, name: str) -> None:
         self._succession, self._store, self._name = succession, store, name
 
-    def reach(self, address: str) -> int:
+    def reach(self, address: str, hello: bytes = b"") -> Agreed:
         """Find out that the log of the broker at this address goes on from ours; return where it ends.
 
+        `hello` says who asks, of a member of failover.
         RemoteProtocolError: it does not. CutError: it does when ours was cut. Without an address, or of a
-        broker without epochs, nothing is found out, and 0 returned.
+        broker without epochs, nothing is found out.
         """
-        its = self._ask(address) if address else None
+        its = self._ask(address, hello) if address else None
         mine = self._succession.epochs
         if its is None:
             if mine.epochs:
                 what = "its epochs are not known" if address else "no name server tells where it is"
                 step = "so nobody knows whether its log goes on from this one"
                 raise RemoteProtocolError(f"{what}, {step}")
-            return 0
+            return Agreed()
         if not its.primary or its.broker_name != self._name:
             raise RemoteProtocolError(f"{address} is not the primary of {self._name}")
         try:
@@ -61,7 +69,7 @@ class Agreement:
         end = self._store.max_log_offset
         self._follow(compare(mine, end, epochs, its.log_end), address, end)
         self._succession.adopt(epochs)
-        return its.log_end
+        return Agreed(its.log_end, its.token)
 
     def _follow(self, found: Divergence, address: str, end: int) -> None:
         if found.refusal:
@@ -78,11 +86,12 @@ class Agreement:
         self._succession.wish_cut(found.cut, cause)
         raise CutError(f"the log is cut at {found.cut}: it ended with {cause}")
 
-    def _ask(self, address: str) -> EpochsAnswer | None:
+    def _ask(self, address: str, hello: bytes) -> EpochsAnswer | None:
         """Ask for epochs; None: such a broker has none."""
         with socket.create_connection(parse_address(address), ASK_MS / 1000) as connection:
             connection.settimeout(ASK_MS / 1000)
-            connection.sendall(encode_command(Command(RequestCode.GET_EPOCHS, {}, opaque=1)))
+            command = Command(RequestCode.GET_EPOCHS, {}, hello, opaque=1)
+            connection.sendall(encode_command(command))
             answer = _read(connection)
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return None

@@ -8,9 +8,25 @@ the message is stored and its producer told at once (SLAVE_NOT_AVAILABLE).
 """
 
 from collections.abc import Callable, Hashable
+from typing import Protocol
 
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.message import AppendStatus
+
+
+class Guard(Protocol):
+    """Who says that this broker is the primary, and who else has to have what is acknowledged (failover)."""
+
+    def reached(self, log_offset: int) -> bool:
+        """Tell whether everything before this offset may be acknowledged now."""
+
+    @property
+    def least(self) -> int:
+        """How many must have it, the primary included."""
+
+    @property
+    def refusal(self) -> str:
+        """Why messages are refused now; empty: they are not."""
 
 
 class InSync:
@@ -19,6 +35,9 @@ class InSync:
     def __init__(self, config: BrokerConfig, written_offset: Callable[[], int]) -> None:
         self._config, self._written_offset = config, written_offset
         self._offsets: dict[Hashable, int] = {}
+        self.guard: Guard | None = (
+            None  # None: nobody but the configuration says who is the primary
+        )
         self.on_change: list[Callable[[], None]] = []
         """Called when a replica has more than before."""
         self.send_soon: Callable[[], None] = lambda: None
@@ -27,6 +46,10 @@ class InSync:
     def put(self, replica: Hashable, log_offset: int) -> None:
         """Note that a replica has everything before this offset."""
         self._offsets[replica] = log_offset
+        self.changed()
+
+    def changed(self) -> None:
+        """Have all look who wait for replicas."""
         for callback in self.on_change:
             callback()
 
@@ -44,6 +67,8 @@ class InSync:
 
     def reached(self, log_offset: int, needed: int) -> bool:
         """Tell whether so many, the primary included, have everything before this offset."""
+        if self.guard is not None:
+            return self.guard.reached(log_offset)
         have = 1
         if have >= needed:
             return True
@@ -54,6 +79,8 @@ class InSync:
     def needed(self) -> int:
         """Return how many must have what is appended now, the primary included."""
         config = self._config
+        if self.guard is not None:
+            return self.guard.least
         needed = max(config.in_sync_replicas, 2 if config.sync_as_v4 else 1)
         if config.auto_in_sync:
             needed = max(min(needed, self.count), config.min_in_sync_replicas)
@@ -66,7 +93,9 @@ class InSync:
         return AppendStatus.PUT_OK
 
     @property
-    def is_enough(self) -> bool:
-        """Whether messages may be taken (minInSyncReplicas)."""
+    def refusal(self) -> str:
+        """Why messages are refused before they are written (minInSyncReplicas, failover), or empty."""
         least = self._config.min_in_sync_replicas
-        return least <= 1 or self.count >= least
+        if least > 1 and self.count < least:
+            return f"in-sync replicas not enough: {self.count} of {least} (minInSyncReplicas)"
+        return self.guard.refusal if self.guard is not None else ""

@@ -20,6 +20,7 @@ from orbitmq.clock import Clock
 from orbitmq.format.ha_frame import HEADER, REPORT
 from orbitmq.store.replication import Replication
 from orbitmq.units import MiB
+from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.replication import ReplicaConnection
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ class ReplicaOwner(Protocol):
 
     def on_open(self, link: "ReplicaLink") -> None: ...
 
+    def member_of(self, token: int) -> Member | None: ...
+
     def on_report(self, link: "ReplicaLink", log_offset: int) -> None: ...
 
     def on_lost(self, link: "ReplicaLink") -> None: ...
@@ -59,6 +62,7 @@ class ReplicaLink(asyncio.Protocol):
         self.peer = "?"
         self.next_offset = -1  # of what is sent next; -1: nothing was asked for yet
         self.reported = -1
+        self.member: Member | None = None  # who it is, if it has said so (failover)
         self._cut = b""  # of a report
         self._paused = self._loading = False
         self._loaded_offset = 0  # everything before was read into memory, or is new
@@ -106,6 +110,10 @@ class ReplicaLink(asyncio.Protocol):
         self._cut = data[whole:]
         before = self.reported
         for (log_offset,) in REPORT.iter_unpack(data[:whole]):
+            if log_offset < 0 and self.next_offset < 0 and self.member is None:
+                self.member = self._owner.member_of(-log_offset)
+                if self.member is not None:
+                    continue
             problem = self._problem(log_offset)
             if problem:
                 self.close(problem)

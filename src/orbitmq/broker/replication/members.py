@@ -33,11 +33,12 @@ Members = Mapping[int, str]
 
 async def members(config: BrokerConfig, channels: Channels) -> Members:
     """Return who has this broker's name, as the first name server says that knows of anybody."""
-    asked = (_told_by(namesrv, config.name, channels) for namesrv in config.namesrv)
+    asked = (known_to(namesrv, config.name, channels) for namesrv in config.namesrv)
     return next(filter(None, await asyncio.gather(*asked)), {})
 
 
-async def _told_by(namesrv: str, name: str, channels: Channels) -> Members:
+async def known_to(namesrv: str, name: str, channels: Channels) -> Members:
+    """Return who has this name, as one name server says; nobody, if it says nothing."""
     try:
         told = await body_of(channels, namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, ASK_MS)
         known = ClusterInfo.decode(told).broker_addr_table.get(name)

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from orbitmq.broker.context import BrokerContext
+from orbitmq.broker.failover.sync_set import SyncSet
+from orbitmq.broker.failover.tokens import Tokens
 from orbitmq.broker.replication.in_sync import InSync
 from orbitmq.broker.replication.link import ReplicaLink
 from orbitmq.errors import UnreachableError
+from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.replication import ReplicationStatus
 
 logger = logging.getLogger(__name__)
@@ -36,6 +39,8 @@ class HaServer:
         self._timer: asyncio.TimerHandle | None = None
         self._woken = self._listens = False
         self.port = 0
+        self._tokens: Tokens | None = None  # None: nobody asks who a replica is (no failover)
+        self._sync_set: SyncSet | None = None
         in_sync.send_soon = self.send
 
     async def start(self, host: str, port: int, *, other: bool) -> None:
@@ -64,6 +69,10 @@ class HaServer:
             link.close()
         while self._open:
             await asyncio.sleep(0)
+
+    def know(self, tokens: Tokens, sync_set: SyncSet) -> None:
+        """Know replicas by their tokens, and tell how far each one is."""
+        self._tokens, self._sync_set = tokens, sync_set
 
     def _link(self) -> ReplicaLink:
         return ReplicaLink(self)
@@ -107,11 +116,19 @@ class HaServer:
             self._timer = self.loop.call_later(TICK_MS / 1000, self._tick)
 
     def on_report(self, link: ReplicaLink, log_offset: int) -> None:
+        if self._sync_set is not None and link.member is not None:
+            self._sync_set.put(link.member, link, log_offset)
         self._in_sync.put(link, log_offset)
 
     def on_lost(self, link: ReplicaLink) -> None:
         self._links.discard(link)
         self._in_sync.remove(link)
+        if self._sync_set is not None and link.member is not None:
+            self._sync_set.remove(link.member.id, link)
+
+    def member_of(self, token: int) -> Member | None:
+        """Return who was given this token; it is taken once."""
+        return self._tokens.take(token) if self._tokens is not None else None
 
     def on_gone(self, link: ReplicaLink) -> None:
         self._open.discard(link)

@@ -47,6 +47,9 @@ class Replica:
         self._primary = context.config.ha_primary or (decided.ha_primary if decided else "")
         self.address = decided.primary if decided else ""
         """Where the primary answers requests; empty: no name server has told it yet."""
+        self.hello = b""
+        """Who this is, for a primary that is to know it (failover)."""
+        self._leaves = False  # a connection to somebody else than the primary is ended
         self.primary_end = 0
         """How long the primary's log was when it last told; 0: it never did."""
         self._told = ""  # the last failure, told once
@@ -61,6 +64,11 @@ class Replica:
         if not self._config.ha_primary and where.ha_server_addr:
             self._primary = where.ha_server_addr
         self.address = where.master_addr or self.address
+
+    def follow(self, where: RegisterBrokerAnswer) -> None:
+        """Follow this primary and nobody else, whoever is followed now: a coordinator says so."""
+        self.use_primary(where)
+        self._leaves = True
 
     def start(self) -> None:
         self._stopping.clear()
@@ -140,17 +148,20 @@ class Replica:
         with socket.create_connection(address, CONNECT_MS / 1000) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
-                self.primary_end = self._agreement.reach(self.address)
+                agreed = self._agreement.reach(self.address, self.hello)
             except CutError as cut:
                 self._loop.call_soon_threadsafe(self._succession.restart, str(cut))
                 self._stopping.wait()
                 raise
+            self.primary_end = agreed.log_end
+            if agreed.token:
+                connection.sendall(REPORT.pack(-agreed.token))
             begin = self._log.begin()
             self._report(connection, begin)
             logger.info("primary %s: followed from log offset %d on", primary, begin)
             self._told, self.connected = "", True
             connection.settimeout(READ_MS / 1000)
-            self._receive(connection)
+            self._receive(connection, primary)
 
     def _report(self, connection: socket.socket, log_offset: int) -> None:
         connection.settimeout(CONNECT_MS / 1000)
@@ -159,7 +170,7 @@ class Replica:
         self._reported, self._reported_ms = log_offset, self._clock.monotonic_ms()
         self._wrote_at_ms = self._clock.now_ms()
 
-    def _receive(self, connection: socket.socket) -> None:
+    def _receive(self, connection: socket.socket, primary: str) -> None:
         filled, view = 0, memoryview(self._buffer)
         heard_ms = self._clock.monotonic_ms()
         while not self._stopping.is_set():
@@ -170,6 +181,8 @@ class Replica:
             now_ms = self._clock.monotonic_ms()
             if count == 0:
                 raise ConnectionError("it closed the connection")
+            if self._leaves and self._primary != primary:
+                raise ConnectionError(f"{self._primary} is the primary now")
             if count > 0:
                 heard_ms, self._read_at_ms = now_ms, self._clock.now_ms()
                 self._rate.add(count)

@@ -20,7 +20,7 @@ from typing import Final
 from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.context import BrokerContext
 from orbitmq.errors import OrbitError, ResponseError, StoreError
-from orbitmq.files.disk import Disk
+from orbitmq.files.disk import Disk, exists
 from orbitmq.net.channels import Channels
 from orbitmq.store import epochs as store_epochs
 from orbitmq.store.config import Role
@@ -78,6 +78,32 @@ class Succession:
         if not self.epochs.epochs or not store.recovery_report.clean:
             self._keep(self.epochs.began(store.max_log_offset, promoted=False))
 
+    def identify(self, store: MessageStore) -> None:
+        """Give the log the id by which a coordinator knows it, a new one if it may have lost something."""
+        report, config = store.recovery_report, store.config
+        kept = store_epochs.kept_by(sync_flush=config.sync_flush, in_memory=config.transient_pool)
+        known = store_epochs.identified(
+            self.epochs.identity, kept, clean=report.clean, lost=report.lost_records
+        )
+        if known != self.epochs.identity:
+            self._keep(self.epochs._replace(identity=known))
+
+    @property
+    def member(self) -> str:
+        """The id of this log; empty: it has none (no failover)."""
+        return self.epochs.identity.member if self.epochs.identity is not None else ""
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether a coordinator has named this log before."""
+        return self.epochs.identity is not None and self.epochs.identity.joined
+
+    def joined(self) -> None:
+        """Note that the coordinator has named it."""
+        identity = self.epochs.identity
+        if identity is not None and not identity.joined:
+            self._keep(self.epochs._replace(identity=identity._replace(joined=True)))
+
     def settle(self, context: BrokerContext) -> bool:
         """Put right, once, which consumer offsets a new role leaves wrong; tell whether there was a new one.
 
@@ -118,18 +144,21 @@ class Succession:
             log_end=context.store.max_log_offset,
             ha_address=ha_address,
             left_id=role.left_id if role is not None else 0,
+            failover=context.failover.told() if context.failover is not None else None,
             tables=f"{context.boot_ms}-" + "-".join(map(str, changes)),
         )
 
     # Changes
 
-    def promote(self, store: MessageStore, former: str) -> store_epochs.Epoch:
+    def promote(self, store: MessageStore, former: str, number: int = 0) -> store_epochs.Epoch:
         """Become the primary: the log gets a new epoch from its end on. Nobody writes to it any more.
 
-        Any thread may call it; `restart` makes it true. StoreError: the disk does not take it.
+        `number`: what a coordinator says; else the next one. Any thread may call it; `restart` makes
+        it true. StoreError: the disk does not take it.
         """
         config, configured = self._config, self._configured[0]
         waits = config.in_sync_replicas > 1 or config.min_in_sync_replicas > 1 or config.sync_as_v4
+        waits = waits or bool(config.failover)
         role = Role.SYNC_PRIMARY if waits else Role.ASYNC_PRIMARY
         decided = store_epochs.Role(
             configured=self._text(),
@@ -138,10 +167,12 @@ class Succession:
             former=former,
             left_id=config.broker_id,
         )
+        if exists(config.store.layout().cut):
+            raise StoreError(config.store.root, "its log is to be cut first", "It starts again.")
         if not store.wait_flushed():
             what = "the log could not be flushed, so nobody is sure where the new epoch begins"
             raise StoreError(config.store.root, what, "Look at the disk, and promote it again.")
-        began = self.epochs.began(store.max_log_offset, promoted=True)
+        began = self.epochs.began(store.max_log_offset, promoted=True, number=number)
         self._keep(began._replace(role=decided))
         return began.epochs[-1]
 

@@ -72,7 +72,7 @@ class FastWay:
         run = self._run or self._make_run()
         if run is None or not self._config.writable or self._config.accept_sends_from_ms:
             return 0
-        if self._replicas is not None and not self._replicas.is_enough:
+        if self._replicas is not None and self._replicas.refusal:
             return 0
         taken = 0
         while taken < len(data) and run.find(data, taken) and self._may_take(run):

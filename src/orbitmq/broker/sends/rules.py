@@ -130,9 +130,8 @@ class SendRules:
             remark = f"broker unable to service, until {start} ms (startAcceptSendRequestTimeStamp)"
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
         replicas = self._context.replicas
-        if replicas is not None and not replicas.is_enough:
-            least = self._config.min_in_sync_replicas
-            remark = f"in-sync replicas not enough: {replicas.count} of {least} (minInSyncReplicas)"
+        remark = replicas.refusal if replicas is not None else ""
+        if remark:
             raise Refusal(ResponseCode.SYSTEM_ERROR, remark)
 
     def _topic(self, connection: Connection, header: SendHeader) -> TopicConfig:

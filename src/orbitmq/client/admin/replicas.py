@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 
 from orbitmq.client.admin.brokers import BrokerAdmin
 from orbitmq.client.admin.results import BrokerInfo, LogCopy, Promotion
-from orbitmq.errors import ClientError, UnreachableError, WireError
+from orbitmq.errors import ClientError, ResponseError, UnreachableError, WireError
 from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.failover import FailoverTold
 from orbitmq.wire.bodies.replication import (
     EpochsAnswer,
     PromotedAnswer,
@@ -32,6 +33,7 @@ class Asked(NamedTuple):
     broker: BrokerInfo
     status: ReplicationStatus | None
     error: str = ""
+    failover: FailoverTold | None = None
 
 
 class ReplicaAdmin(BrokerAdmin):
@@ -44,7 +46,8 @@ class ReplicaAdmin(BrokerAdmin):
         """
         if broker is not None and ":" in broker:
             alone = BrokerInfo("", "", 0, broker)
-            return list(_joined([Asked(alone, await self._replication(broker))]))
+            status = await self._replication(broker)
+            return list(_joined([Asked(alone, status, failover=await self._failover(broker))]))
         brokers = [b for b in await self.brokers(runtime=False) if broker in (None, b.name)]
         if broker is not None and not brokers:
             what = f"no broker {broker} in the name server's list"
@@ -101,13 +104,21 @@ class ReplicaAdmin(BrokerAdmin):
 
     async def _asked(self, broker: BrokerInfo) -> Asked:
         try:
-            return Asked(broker, await self._replication(broker.address))
+            status = await self._replication(broker.address)
+            return Asked(broker, status, failover=await self._failover(broker.address))
         except WireError as failure:
             return Asked(broker, None, str(failure))
 
     async def _replication(self, address: str) -> ReplicationStatus:
         answer = await self._ask(address, RequestCode.GET_BROKER_HA_STATUS)
         return ReplicationStatus.decode(answer.body)
+
+    async def _failover(self, address: str) -> FailoverTold | None:
+        try:
+            answer = await self._ask(address, RequestCode.GET_EPOCHS)
+        except ResponseError:
+            return None  # RocketMQ's brokers do not know the question
+        return EpochsAnswer.decode(answer.body).failover
 
 
 def _joined(asked: Sequence[Asked]) -> Iterator[LogCopy]:
@@ -121,7 +132,7 @@ def _joined(asked: Sequence[Asked]) -> Iterator[LogCopy]:
         if one.status is None:
             yield _silent(one)
         elif one.status.master:
-            yield _whole(one.broker, one.status)
+            yield _whole(one, one.status)
         else:
             is_gone = primary is not None and not left
             yield _copy(one, pairs.get(one.broker.address), primary, is_gone=is_gone)
@@ -149,9 +160,9 @@ def _silent(one: Asked) -> LogCopy:
     return LogCopy(broker.name, broker.is_primary, broker.address, error=one.error)
 
 
-def _whole(broker: BrokerInfo, status: ReplicationStatus) -> LogCopy:
-    end = status.master_commit_log_max_offset
-    return LogCopy(broker.name, True, broker.address, end, gap_bytes=0, in_sync=True)
+def _whole(one: Asked, status: ReplicationStatus) -> LogCopy:
+    name, address, end = one.broker.name, one.broker.address, status.master_commit_log_max_offset
+    return LogCopy(name, True, address, end, gap_bytes=0, in_sync=True, failover=one.failover)
 
 
 def _copy(
@@ -173,6 +184,7 @@ def _copy(
         bytes_per_second=own.transferred_byte_in_second,
         last_heard_ms=own.last_read_timestamp,
         follows=own.master_addr or "",
+        failover=one.failover,
     )
     if primary is not None:
         copy.gap_bytes = max(primary.master_commit_log_max_offset - own.max_offset, 0)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from orbitmq.wire.bodies.failover import FailoverTold
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.topic_config import PERM_READ, PERM_WRITE
 
@@ -263,6 +264,7 @@ class LogCopy:
     last_heard_ms: int = 0  # when a replica heard of its primary; 0: never, or nobody tells
     connected: bool | None = None  # of a replica, to its primary
     follows: str = ""  # the HA address of a replica's primary, by its own words
+    failover: FailoverTold | None = None  # of a broker under a coordinator, by its own words
     error: str = ""
 
     @property

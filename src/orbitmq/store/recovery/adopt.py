@@ -87,6 +87,11 @@ class RecoveryReport:
     def changed_log(self) -> bool:
         return bool(self.repairs or self.resized)
 
+    @property
+    def lost_records(self) -> bool:
+        """Whether whole records may be gone: damage, not the torn end that a kill leaves."""
+        return any(self.clean or repair.kind is RepairKind.FILL for repair in self.repairs)
+
 
 def recover_store(
     options: RecoverOptions,

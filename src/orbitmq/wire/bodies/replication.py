@@ -3,6 +3,7 @@
 import msgspec
 
 from orbitmq.wire.bodies.body import Body
+from orbitmq.wire.bodies.failover import FailoverTold
 
 
 class ReplicaConnection(Body):
@@ -54,6 +55,8 @@ class EpochsAnswer(Body):
     log_end: int = 0
     ha_address: str = ""
     left_id: int = 0  # the broker id that it had before it was promoted
+    token: int = 0  # what a member of failover says first at the HA port; 0: nothing
+    failover: FailoverTold | None = None
     tables: str = ""  # another text whenever its topics, groups or request modes have changed
 
 

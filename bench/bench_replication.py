@@ -1,0 +1,234 @@
+"""Copies of the log against RocketMQ's own: what a replica costs its primary, and how fast one catches up.
+
+    python bench/bench_replication.py [--size full|smoke] [--only NAME ...] [--directory DIR] [--json FILE]
+
+A primary with one replica of each kind, Java 5.3.3 and ours, run beside each other and are driven by turns,
+so that both see the same machine; the two brokers of a pair share it. Parts: async (sends while a replica
+follows, beside a broker without one), sync (each answer waits for the replica, inSyncReplicas=2), catch-up (a
+replica that was away while its primary got some gigabytes; from its first byte to its last).
+
+Every figure is checked: an answer that is no success, or a log that is not equally long, ends the run.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import harness
+from broker_drive import SMALL_LOG, Row, drive, lines_of, say
+from broker_sides import ORBITMQ, Side, java
+from compat.java_cluster import BROKER_MAIN, broker_settings, write_settings
+from compat.java_store import why_not
+from compat.server_process import ServerProcess, ask, free_port, is_registered
+from harness import Line
+
+GET_BROKER_RUNTIME_INFO = 28
+WITHIN_S = 600
+FILL_S = 2.0  # a driver that sends what a replica is to lack runs so long
+ALONE_SHARE = 90.0
+SYNC_GOAL, CATCH_UP_GOAL = 1.5, 3.0
+SYNC = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long a run takes."""
+
+    depths: tuple[int, ...]
+    seconds: float
+    warm: float
+    behind_bytes: int  # what a replica has to catch up with
+    rounds: int = 1
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+SIZES = {
+    "full": Size((1, 16, 64, 256), 4, 1.5, 4 << 30, rounds=3),
+    "smoke": Size((4,), 0.2, 0.05, 4 << 20, settings=SMALL_LOG),
+}
+
+
+class Pair(Side):
+    """A primary, and a replica that is started when it is wanted."""
+
+    def __init__(self, kind: str, root: Path, settings: dict[str, str], tag: str) -> None:
+        super().__init__(kind, root, settings, tag)
+        port, place = free_port(), self.root / "replica"
+        own = {"brokerRole": "SLAVE", "brokerId": "1", "diskMaxUsedSpaceRatio": "95"}
+        known = broker_settings(place, port, self.namesrv, "broker-a")
+        config = write_settings(place / "broker.conf", {**known, **settings, **own})
+        command = [str(ORBITMQ), "broker", "run", "--config", str(config)]
+        if kind == "java":
+            command = java(place, "512m", BROKER_MAIN, "-c", str(config))
+        address = f"127.0.0.1:{port}"
+        self.replica = ServerProcess(
+            "replica", command, port, place, lambda: is_registered(address, self.namesrv)
+        )
+
+    @contextmanager
+    def copied(self) -> Iterator[None]:
+        """Run the replica; it has everything when the body starts."""
+        self.replica.start()
+        try:
+            self.await_equal()
+            yield
+        finally:
+            self.replica.kill()
+
+    def await_equal(self) -> None:
+        until = time.monotonic() + WITHIN_S
+        while log_end(self.replica.address) != log_end(self.address):
+            if time.monotonic() > until:
+                raise SystemExit(f"{self.kind}: the replica does not follow\n{self.replica.tail()}")
+            time.sleep(0.02)
+
+
+def log_end(address: str) -> int:
+    """Return how long the log of a broker is."""
+    code, remark, body = ask(address, GET_BROKER_RUNTIME_INFO)
+    if code:
+        raise SystemExit(f"{address}: {remark}")
+    return int(json.loads(body)["table"]["commitLogMaxOffset"])
+
+
+@contextmanager
+def pairs_of(
+    root: Path, size: Size, kinds: list[str], tag: str, **settings: str
+) -> Iterator[list[Pair]]:
+    """Run the pairs of a part, each with a topic's first message copied."""
+    with ExitStack() as stack:
+        pairs = [Pair(kind, root, {**dict(size.settings), **settings}, tag) for kind in kinds]
+        for pair in pairs:
+            stack.enter_context(pair.running())
+            stack.enter_context(pair.copied())
+        yield pairs
+
+
+def turns(sides: dict[str, Side], topics: dict[str, str], size: Size, depth: int) -> dict[str, Row]:
+    """Drive each side in turn, several rounds; return the median one of each by its rate."""
+    found: dict[str, list[Row]] = {name: [] for name in sides}
+    for _ in range(size.rounds):
+        for name, side in sides.items():
+            options = {"depth": depth, "seconds": size.seconds, "warm": size.warm}
+            row = drive(side, "send", topics[name], **options)
+            say(
+                f"  {name:14} {depth:4} in flight {row['rate']:10,.0f}/s, p50 {row['p50_ms']:.2f} ms"
+            )
+            found[name].append(row)
+    return {
+        name: sorted(rows, key=lambda row: row["rate"])[len(rows) // 2]
+        for name, rows in found.items()
+    }
+
+
+def part_async(root: Path, size: Size, kinds: list[str]) -> list[Line]:
+    """Sends while a replica follows, beside a broker without one."""
+    lines: list[Line] = []
+    with ExitStack() as stack, pairs_of(root, size, kinds, "-async") as pairs:
+        alone = [Side(kind, root, dict(size.settings), "-alone") for kind in kinds]
+        for side in alone:
+            stack.enter_context(side.running())
+        sides: dict[str, Side] = {f"{side.kind} alone": side for side in alone}
+        sides |= {pair.kind: pair for pair in pairs}
+        topics = {name: side.new_topic() for name, side in sides.items()}
+        for depth in size.depths:
+            rows = turns(sides, topics, size, depth)
+            followed = {kind: rows[kind] for kind in kinds}
+            lines += lines_of(f"sends with a replica, async, {depth} in flight", followed, None)
+            bare = {kind: rows[f"{kind} alone"] for kind in kinds}
+            lines += lines_of(f"sends without a replica, {depth} in flight", bare, None)[:1]
+            share = 100 * rows["ours"]["rate"] / rows["ours alone"]["rate"]
+            what = f"with a replica, of the rate without, {depth} in flight"
+            lines.append(Line(what, share, unit="%", goal=ALONE_SHARE, goal_unit="%"))
+        for pair in pairs:
+            pair.await_equal()
+    return lines
+
+
+def part_sync(root: Path, size: Size, kinds: list[str]) -> list[Line]:
+    """Each answer waits until the replica has the message."""
+    lines: list[Line] = []
+    with pairs_of(root, size, kinds, "-sync", **SYNC) as pairs:
+        sides: dict[str, Side] = {pair.kind: pair for pair in pairs}
+        topics = {name: side.new_topic() for name, side in sides.items()}
+        for depth in size.depths:
+            rows = turns(sides, topics, size, depth)
+            lines += lines_of(f"sends, sync replication, {depth} in flight", rows, SYNC_GOAL)
+        for pair in pairs:
+            pair.await_equal()
+    return lines
+
+
+def part_catch_up(root: Path, size: Size, kinds: list[str]) -> list[Line]:
+    """A replica that was away while its primary got more; one kind after the other."""
+    found: dict[str, float] = {}
+    for kind in kinds:
+        pair = Pair(kind, root, dict(size.settings), "-behind")
+        with pair.running():
+            topic = pair.new_topic()
+            drive(pair, "send", topic, depth=1, seconds=0.1, warm=0.0)
+            with pair.copied():
+                began = log_end(pair.replica.address)
+            while log_end(pair.address) - began < size.behind_bytes:
+                drive(pair, "send", topic, depth=16, batch=16, seconds=FILL_S, warm=0.0)
+            found[kind] = _caught_up(pair, began) / 1e6
+        say(f"  {kind:5} {found[kind]:8,.1f} MB/s")
+    line = Line("catch-up", found["ours"], found.get("java"), "MB/s", goal=CATCH_UP_GOAL)
+    return [line]
+
+
+def _caught_up(pair: Pair, began: int) -> float:
+    """Start the replica; return bytes a second from when it has more until it has everything."""
+    end, until = log_end(pair.address), time.monotonic() + WITHIN_S
+    pair.replica.start()
+    try:
+        at = log_end(pair.replica.address)
+        first, started = max(at, began), time.perf_counter()
+        while at < end:
+            if time.monotonic() > until:
+                raise SystemExit(f"{pair.kind}: no catching up\n{pair.replica.tail()}")
+            time.sleep(0.005)
+            at = log_end(pair.replica.address)
+            if at == first:
+                started = time.perf_counter()
+        took = time.perf_counter() - started
+    finally:
+        pair.replica.kill()
+    if end == first:
+        raise SystemExit(f"{pair.kind}: the replica had everything before it was looked at")
+    return (end - first) / took
+
+
+PARTS = {"async": part_async, "sync": part_sync, "catch-up": part_catch_up}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=SIZES, default="full")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--without-java", action="store_true", help="our side alone")
+    parser.add_argument("--directory", type=Path, help="where the stores are made")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    arguments = parser.parse_args()
+    reason = why_not()
+    kinds = ["ours"] if arguments.without_java or reason else ["java", "ours"]
+    if reason and not arguments.without_java:
+        say(f"without RocketMQ's side: {reason}")
+    lines: list[Line] = []
+    for name in arguments.only:
+        say(f"{name}: {PARTS[name].__doc__}")
+        with tempfile.TemporaryDirectory(dir=arguments.directory) as scratch:
+            lines += PARTS[name](Path(scratch), SIZES[arguments.size], kinds)
+    print(harness.machine())
+    print(harness.table(lines))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(line) for line in lines], indent=1))
+
+
+if __name__ == "__main__":
+    main()
