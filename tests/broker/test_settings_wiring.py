@@ -13,17 +13,21 @@ from pathlib import Path
 import pytest
 
 from async_run import until
+from failover_world import FakeCoordinator, FakeEtcd
 from golden_frames import good_frames
 from live_broker import LOOPBACK, LiveClient, letters, run_live, send_header
 from orbitmq.broker import config as broker_config
 from orbitmq.broker.broker import Broker
 from orbitmq.broker.config import BrokerConfig
+from orbitmq.broker.failover.sync_set import SyncSet
 from orbitmq.files.state_file import read_state
 from orbitmq.net.config import NET_KEYS
 from orbitmq.net.connection import Connection
 from orbitmq.net.server import Server
 from orbitmq.settings import parse_properties
 from orbitmq.store import config as store_config
+from orbitmq.testing.fake_clock import FakeClock
+from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.heartbeat import ConsumerData, HeartbeatData
 from orbitmq.wire.bodies.stats import ConsumeStats
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -541,6 +545,35 @@ def test_settings_of_the_rest_reach_their_parts(tmp_path: Path) -> None:
 
     assert config.register_ms == 20_000
     assert (config.graceful_stop, config.graceful_stop_seconds) == (True, 7)
+
+
+@pytest.mark.parametrize(
+    ("lines", "lease_ms", "late_ms"),
+    [((), 10_000, 15_000), (("failoverLeaseMs=3000", "haMaxTimeSlaveNotCatchup=400"), 3_000, 400)],
+)
+def test_settings_of_failover_reach_the_coordinator_and_its_members(
+    tmp_path: Path, lines: tuple[str, ...], lease_ms: int, late_ms: int
+) -> None:
+    etcd, clock = FakeEtcd(), FakeClock()
+    given = "failover=etcd://127.0.0.1:1/shop", "brokerRole=SYNC_MASTER", "haListenPort=0"
+    config = from_conf(tmp_path, *given, *lines)
+
+    async def main() -> None:
+        async with Broker(config, coordinator=FakeCoordinator(etcd)) as broker:
+            failover = broker.context.failover
+            await until(lambda: failover.is_primary)
+            assert set(etcd._lengths.values()) == {lease_ms}
+            assert failover.told().coordinator == "etcd://127.0.0.1:1/shop"
+
+    run_live(main)
+    own, other = Member(id="a", address="a:1"), Member(id="b", address="b:1")
+    members = SyncSet(own, config, clock, lambda: 100)
+    members.settled((own, other))
+    assert members.look() is None
+    clock.advance(late_ms - 1)
+    assert members.look() is None
+    clock.advance(1)
+    assert members.look() == (own,)
 
 
 def test_every_key_of_a_broker_is_looked_at_here() -> None:

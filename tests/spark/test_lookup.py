@@ -46,15 +46,15 @@ class World:
     def scanned(self, **options: str) -> list[Row]:
         """Return what a scan of the whole log finds."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lookup, "scan_ranges", lambda plan, options: None)
+            patch.setattr(lookup, "scan_ranges", lambda plan, options, **_: None)
             return table_rows(**self._given, **options)
 
     def looked_up(self, index_bytes_max: int = WHOLE, **options: str) -> list[Row]:
         """Return what is found with look-ups where they help, though the store is small."""
         real = lookup.scan_ranges
 
-        def counting(*arguments: Any) -> Any:
-            found = real(*arguments)
+        def counting(*arguments: Any, **named: Any) -> Any:
+            found = real(*arguments, **named)
             self.answers += found is not None
             return found
 
@@ -232,7 +232,7 @@ def test_a_look_up_beside_a_running_broker_reads_a_small_part_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows, read = metrics_of(busy_broker, tmp_path / "looked-up", **options)
-    monkeypatch.setattr(lookup, "scan_ranges", lambda plan, options: None)
+    monkeypatch.setattr(lookup, "scan_ranges", lambda plan, options, **_: None)
     expected, scanned = metrics_of(busy_broker, tmp_path / "scan", **options)
 
     assert rows == expected
@@ -282,7 +282,7 @@ def test_records_that_are_in_no_index_yet_are_found(
         options = {"path": store, "config": config_of(tmp_path), "topics": "Late", "keys": "k3"}
 
         rows = table_rows(**options)
-        monkeypatch.setattr(lookup, "scan_ranges", lambda plan, options: None)
+        monkeypatch.setattr(lookup, "scan_ranges", lambda plan, options, **_: None)
 
         assert len(rows) == 20
         assert rows == table_rows(**options)
@@ -347,7 +347,7 @@ def test_a_message_of_a_deleted_topic_is_found_by_its_key(
     figures = tmp_path / "figures"
 
     rows = table_rows(**options, metricsPath=figures)
-    monkeypatch.setattr(lookup, "scan_ranges", lambda plan, options: None)
+    monkeypatch.setattr(lookup, "scan_ranges", lambda plan, options, **_: None)
 
     assert read_metrics(figures).records < 100  # looked up, not scanned
     assert sum(row["topic"] == "Gone" for row in rows) == 4
