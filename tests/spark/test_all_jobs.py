@@ -96,7 +96,7 @@ def found_in(broker: Broker, name: str) -> Counter[int]:
 
 @pytest.mark.feature("P10", "P18")
 def test_an_export_holds_each_message_once(spark, broker, store, tmp_path):
-    report = export(spark, tmp_path / "lake", store=store)
+    report = export(spark, tmp_path / "lake", store=store, topics=TOPICS)
 
     assert report.rows == len(numbers())
     number = "CAST(json_extract(decode(body), '$.n') AS BIGINT)"
@@ -112,7 +112,8 @@ def test_an_export_holds_each_message_once(spark, broker, store, tmp_path):
 @pytest.mark.feature("P11")
 def test_a_query_finds_what_a_full_scan_finds(spark, broker, store):
     hits = query(spark, store, keys=["key7"], topics=["Orders"])
-    by_tag = query(spark, store, sql="SELECT topic, tags, count(*) AS n FROM messages GROUP BY ALL")
+    sql = "SELECT topic, tags, count(*) AS n FROM messages GROUP BY ALL"
+    by_tag = query(spark, store, topics=TOPICS, sql=sql)
 
     assert hits.count() == len([one for one in numbers(of="Orders") if one % KEYS == 7])
     assert {(row.topic, row.tags): row.n for row in by_tag.collect()} == Counter(
@@ -122,7 +123,7 @@ def test_a_query_finds_what_a_full_scan_finds(spark, broker, store):
 
 @pytest.mark.feature("P12")
 def test_an_audit_counts_what_was_sent(spark, broker, store):
-    report = audit(spark, store=store)
+    report = audit(spark, store=store, topics=TOPICS)
 
     assert {(row.topic, row.tag): row.messages for row in report.tags} == Counter(
         (topic(one), tag(one)) for one in numbers()
