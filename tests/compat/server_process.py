@@ -1,5 +1,6 @@
 """A name server or broker as a real process: started, awaited, stopped, killed, started again."""
 
+import fcntl
 import json
 import os
 import random
@@ -7,9 +8,11 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,12 +28,26 @@ def free_port() -> int:
     """Return a port P of the loopback address that is free, as P - 2 and P + 1 are.
 
     It lies below the ports that outgoing connections get: a server that is down for a while finds its port
-    free when it comes back.
+    free when it comes back. No other process of tests gets it as long as this one lives.
     """
     while True:
         port = random.SystemRandom().randrange(15_000, 32_000, 8)
-        if all(_is_free(port + near) for near in (-2, 0, 1)):
+        if _reserve(port) and all(_is_free(port + near) for near in (-2, 0, 1)):
             return port
+
+
+@cache
+def _reservations() -> int:
+    """Open the file in which each port is a byte; it stays open, for closing it would end all locks."""
+    return os.open(Path(tempfile.gettempdir(), "orbitmq-test-ports"), os.O_RDWR | os.O_CREAT, 0o666)
+
+
+def _reserve(port: int) -> bool:
+    try:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
 
 
 def _is_free(port: int) -> bool:
