@@ -214,8 +214,12 @@ def test_what_a_primary_lost_stays_at_its_replica_which_says_so(tmp_path: Path) 
             await one.start()
             assert await epochs(one) == [(1, 0), (1, there)]
             await send_many(one, 20)
-            other.context.registration.register_now()  # to hear where its primary is now
-            await until(lambda: "that it lost: promote" in other.context.replication.state)
+
+            def has_heard() -> bool:
+                other.context.registration.register_now()  # its primary may have come back just now
+                return "that it lost: promote" in other.context.replication.state
+
+            await until(has_heard, seconds=30)
             assert other.context.store.max_log_offset == end
             assert (await promote(other, force=True)).code == 0
             await became(one, Role.REPLICA)
