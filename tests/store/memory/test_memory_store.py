@@ -226,6 +226,23 @@ def test_above_the_limit_the_topics_own_oldest_message_goes(tmp_path: Path):
     assert store.evicted_messages == 200 - len(kept)
 
 
+def test_at_a_large_limit_one_look_makes_room_for_many_sends(tmp_path: Path):
+    store = memory_store(tmp_path, 32 * MiB)
+    for _ in range(100):
+        put(store, body=bytes(500))
+    while store.held_bytes < store.bytes_max - 200 * KiB:
+        put(store, body=bytes(100 * KiB))
+    while not store.evicted_messages:
+        put(store, body=bytes(500))
+
+    evicted = store.evicted_messages
+    for _ in range(3):
+        put(store, body=bytes(500))
+
+    assert 3 < evicted == store.evicted_messages < 20
+    assert store.held_bytes <= store.bytes_max
+
+
 def test_a_topic_that_has_none_pushes_out_the_oldest_of_all(tmp_path: Path):
     clock = FakeClock()
     store = memory_store(tmp_path, 64 * KiB, clock=clock)

@@ -36,13 +36,14 @@ from orbitmq.store.memory.queues import MemoryQueue, MemoryQueues, NoBatchQueues
 from orbitmq.store.memory.reserve import OffsetReserve
 from orbitmq.store.memory.slabs import Slab, TopicRecords
 from orbitmq.store.reads.read import QueueReader
-from orbitmq.units import MiB
+from orbitmq.units import KiB, MiB
 
 if TYPE_CHECKING:
     from orbitmq.wire.fast import SendRun
 
 _SLAB_BYTES_MAX: Final = 8 * MiB
 _SLABS_LEAST: Final = 64  # the limit is so many slabs at least
+_EVICT_AHEAD_MAX: Final = 64 * KiB
 _HOSTS_BYTES: Final = 2 * (4 + 4)  # as a record has them: IPv4 and port, of producer and broker
 
 _Target = tuple[MemoryQueue, int]  # and how many messages go there
@@ -62,6 +63,8 @@ class MemoryStore(MemoryReads):
         bytes_max: int = 0,
     ) -> None:
         self.bytes_max = bytes_max or default_limit()
+        # At the limit every send makes older messages go: a little more at a time, one look for many sends.
+        self._evict_ahead = min(self.bytes_max // (8 * MiB) * KiB, _EVICT_AHEAD_MAX)
         self.appended_messages = self.appended_bytes = 0
         self.evicted_messages = 0
         self._kernels = kernels
@@ -270,7 +273,8 @@ class MemoryStore(MemoryReads):
             slab_max = min(_SLAB_BYTES_MAX, self.bytes_max // _SLABS_LEAST)
             records = self._topics[topic] = TopicRecords(self._log, slab_max)
         while (over := self._held_bytes + records.growth(size, count) - self.bytes_max) > 0:
-            self._evict(topic if records.slabs else self._oldest_topic(), over)
+            oldest = topic if records.slabs else self._oldest_topic()
+            self._evict(oldest, over + self._evict_ahead)
         return records.next_log_offset(size)
 
     def _take(self, targets: Sequence[_Target], size: int, count: int) -> tuple[Slab, int]:
