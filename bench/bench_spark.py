@@ -1,51 +1,48 @@
 """The pipeline on Spark against RocketMQ's recovery, Parquet and Spark's Kafka connector; how it grows.
 
-    python bench/bench_spark.py [--gigabytes 4] [--size smoke] [--only PART ...] [--json FILE]
+    python bench/bench_spark.py [--gigabytes 4] [--size smoke] [--only PART ...] [--json FILE] [--keep DIR]
 
-Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup), growth (logs
-of an eighth to the whole size; one core and two), memory (of the Python workers, whatever the log is like).
+Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup, first query),
+kafka (the same through the connector), growth (logs of an eighth to the whole size; one core and two), memory
+(of the Python workers, whatever the log is like); prepare measures nothing and makes what the others need.
 Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
 """
 
 import argparse
 import json
 import os
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import harness
 import spark_log
-from harness import Line, Row, run_java, run_part, scratch
+from harness import Line, Row, run_java, run_part
 from orbitmq.units import MiB
+from spark_lines import BY_ROWS, GOALS, growth_lines, moved_line, query_lines, rate
 from spark_log import Log
+from spark_notes import Notes
 from spark_sizes import SMOKE, Size, full_size
 
 SCRIPT = Path(__file__)
 ORBITMQ = Path(sys.executable).with_name("orbitmq")
 ALL_CORES = os.cpu_count() or 1
 COMMAND_SECONDS_MAX = 1_800
-GOALS = {"count": 10.0, "read": 3.0, "parquet": 3.0, "lookup": 50.0}  # against the Kafka connector
-BY_ROWS = "the plain source, by rows"
-SIDE_GOALS = {"Parquet": {"count": 0.9, "read": 1.0, "parquet": 1.0, "first": 1 / 1.5}, BY_ROWS: {}}
-NAMES = {
-    "count": "count by topic and tag, no bodies",
-    "read": "full read, sums over every column",
-    "parquet": "full read, written to Parquet",
-    "lookup": "look up one key",
-    "first": "the same count, first query of a session",
-}
 
 
 class Run:
-    """One run of the benchmark in a directory. Logs are made when first needed and kept."""
+    """One run of the benchmark in a directory. Logs are made when first needed; another run may find them."""
 
     def __init__(self, size: Size, directory: Path, *, java: bool, kafka: bool) -> None:
-        self.size, self.directory = size, directory
+        self.size, self.directory, self.notes = size, directory, Notes(directory)
         self.with_java, self.with_kafka = java, kafka
         self.rows: list[Row] = []
         self.runs = {"runs": size.runs}
@@ -67,9 +64,15 @@ class Run:
 
     def _made(self, log: Log) -> Log:
         if log not in self._digests:
-            say(f"  making {log.log_bytes / 1e9:.2g} GB of log in {log.root.name}")
-            self._digests[log] = self.part("make", log=log)["digest"]
+            self._digests[log] = self.notes.digest(log) or self._make(log)
         return log
+
+    def _make(self, log: Log) -> str:
+        say(f"  making {log.log_bytes / 1e9:.2g} GB of log in {log.root.name}")
+        shutil.rmtree(log.root, ignore_errors=True)  # another one, or half of it
+        digest: str = self.part("make", log=log)["digest"]
+        self.notes.keep_digest(log, digest)
+        return digest
 
     def part(self, name: str, **spec: Any) -> Row:
         """Run a part in a process of its own, or here where the size says that figures do not matter."""
@@ -103,12 +106,12 @@ class Run:
         what = f"rebuild of {megabytes / 1e3:.2g} GB"
         whole, hot = f"{what}, whole command", f"{what}, warm"
         return [
-            Line(f"{whole}: RocketMQ's recovery", ours, _rate(megabytes, java), "MB/s", 4),
+            Line(f"{whole}: RocketMQ's recovery", ours, rate(megabytes, java), "MB/s", 4),
             *self._prepared_lines(whole, log, java),
-            Line(f"{hot}: RocketMQ's recovery", warm_rate, _rate(megabytes, java_warm), "MB/s", 8),
+            Line(f"{hot}: RocketMQ's recovery", warm_rate, rate(megabytes, java_warm), "MB/s", 8),
             Line(f"{whole}: `store rebuild`", ours, one_process, "MB/s"),
             Line(f"{hot}: one process", warm_rate, megabytes / alone["rebuild_seconds"], "MB/s"),
-            _moved_line(row),
+            moved_line(row),
         ]
 
     def _prepared_lines(self, whole: str, log: Log, java: float | None) -> list[Line]:
@@ -117,9 +120,9 @@ class Run:
             return []
         self._orbitmq("spark", "prepare")
         megabytes = log.log_bytes / 1e6
-        rate, theirs = megabytes / self._command("spark", log), _rate(megabytes, java)
+        ours, theirs = megabytes / self._command("spark", log), rate(megabytes, java)
         return [
-            Line(f"{whole} after `spark prepare`: RocketMQ's recovery", rate, theirs, "MB/s", 4)
+            Line(f"{whole} after `spark prepare`: RocketMQ's recovery", ours, theirs, "MB/s", 4)
         ]
 
     def _java_recovery(self, log: Log) -> tuple[float | None, float | None]:
@@ -165,44 +168,84 @@ class Run:
         what = f"orbitmq {' '.join(arguments)}: {ended.stdout}{ended.stderr}"
         spark_log.require(ended.returncode == 0, what)
 
-    def read(self) -> list[Line]:
-        """The same queries by our source, over Parquet and through the Kafka connector."""
-        log = self.log()
-        numbers = [(j * harness.KEY_STRIDE + 1) % log.count for j in range(self.size.lookups)]
-        with scratch(self.directory, "read") as place:
-            work = {"target": place, "numbers": numbers, **self.runs}
-            found = self.part("queries", log=log, warm=self.warm(), **work)
-            for side in found:
-                found[side] |= self.part("first", log=log, target=place, side=side)
-            sides = {"Parquet": found["parquet"], BY_ROWS: found["rows"]}
-            if self.with_kafka:
-                sides |= self._kafka(log, place, numbers)
-        lines = []
-        for side, row in sides.items():
-            goals = SIDE_GOALS.get(side, GOALS)
-            for query in NAMES:
-                if f"{query}_seconds" in row:  # the connector is not asked for a first time
-                    goal = goals.get(query)
-                    lines.append(_query_line(query, side, log, found["ours"], row, goal))
-        return lines
+    def prepare(self) -> list[Line]:
+        """Everything that is not measured: logs, Parquet files, Kafka's topics."""
+        for share in self.size.shares:
+            self.log(share)
+        for log in (self.log(), *(log for _, log in self._odd_logs())):
+            self.warm(self._made(log))
+        if self.with_kafka:
+            self.part("write", log=self.log(), target=self._place)
+            with self._kafka():
+                pass
+        return []
 
-    def _kafka(self, log: Log, place: Path, numbers: list[int]) -> dict[str, Row]:
-        """Return the connector's times, as it comes and with larger fetches."""
+    @property
+    def _place(self) -> Path:
+        """Where the queries write."""
+        return self.directory / "read"
+
+    def _numbers(self, log: Log) -> list[int]:
+        return [(j * harness.KEY_STRIDE + 1) % log.count for j in range(self.size.lookups)]
+
+    def read(self) -> list[Line]:
+        """The same queries by our source, by columns and by rows, and over Parquet."""
+        log = self.log()
+        work = {"target": self._place, "numbers": self._numbers(log), **self.runs}
+        found = self.part("queries", log=log, warm=self.warm(), **work)
+        for side in found:
+            found[side] |= self._first(log, side)
+        self.notes.keep("read", found)
+        sides = {"Parquet": found["parquet"], BY_ROWS: found["rows"]}
+        return query_lines(sides, log, found["ours"])
+
+    def _first(self, log: Log, side: str) -> Row:
+        """Return the median of first queries: each in a session of its own."""
+        rows = [
+            self.part("first", log=log, target=self._place, side=side)
+            for _ in range(self.size.runs)
+        ]
+        return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+    def kafka(self) -> list[Line]:
+        """The same queries through the Kafka connector, as it comes and with larger fetches."""
+        if not self.with_kafka:
+            return []
+        log, found = self.log(), self.notes.kept("read")
+        if found is None:
+            raise SystemExit("kafka is compared with what `read` has measured: run that before")
         import kafka_side
 
+        numbers = self._numbers(log)
         keys = ",".join(harness.key(i) for i in numbers)
-        work = {"keys": keys, "queries": ",".join(GOALS), "target": place / "copy", **self.runs}
+        work = {"keys": keys, "queries": ",".join(GOALS), **self.runs}
         sides = {}
-        with kafka_side.kafka_running(place / "kafka") as address:
-            say("  loading Kafka")
-            loaded = kafka_side.run_reader("load", address, parquet=place / "rows")
-            spark_log.require(loaded["rows"] == log.count, f"{loaded} rows loaded into Kafka")
+        with self._kafka() as address:
             for tuned, side in enumerate(("Kafka connector", "Kafka connector, larger fetches")):
                 say(f"  {side}")
-                row = kafka_side.run_reader("measure", address, **work, tuned=tuned)
+                more = {"target": self._place / "copy", "tuned": tuned}
+                row = kafka_side.run_reader("measure", address, **work, **more)
                 sides[side] = _check(row, log, numbers, in_order=False)
                 self.rows.append({"part": side, **row})
-        return sides
+        return query_lines(sides, log, found["ours"])
+
+    @contextmanager
+    def _kafka(self) -> Iterator[str]:
+        """Run Kafka with the rows of the Parquet files in it."""
+        import kafka_side
+
+        root = self.directory / "kafka"
+        is_loaded = self.notes.kept("kafka") is not None
+        if not is_loaded:
+            shutil.rmtree(root, ignore_errors=True)
+        with kafka_side.kafka_running(root) as address:
+            if not is_loaded:
+                say("  loading Kafka")
+                loaded = kafka_side.run_reader("load", address, parquet=self._place / "rows")
+                whole = loaded["rows"] == self.log().count
+                spark_log.require(whole, f"{loaded} rows loaded into Kafka")
+                self.notes.keep("kafka", loaded)
+            yield address
 
     def growth(self) -> list[Line]:
         """Logs of several sizes on all cores; the whole one on one core and on two."""
@@ -210,66 +253,29 @@ class Run:
         found = self.series(logs)
         one = self.series(logs[-1:], 1)[0]
         two = self.series(logs[-1:], 2)[0]
-        lines = []
-        for query in ("rebuild", "count", "read"):
-            name = f"{query}_seconds"
-            first = logs[0].log_bytes / 1e6 / found[0][name]
-            for log, row in zip(logs, found, strict=True):
-                megabytes = log.log_bytes / 1e6
-                what, rate = f"{query}, {megabytes / 1e3:.2g} GB", megabytes / row[name]
-                if log is logs[0]:
-                    lines.append(Line(what, rate, unit="MB/s"))
-                    continue
-                what += f": {logs[0].log_bytes / 1e9:.2g} GB"
-                lines.append(Line(what, rate, first, "MB/s", 1))
-            rates = [megabytes / row[name] for row in (two, one)]
-            lines.append(
-                Line(f"{query}, {megabytes / 1e3:.2g} GB, 2 cores: 1", *rates, "MB/s", 1.7)
-            )
-        return lines
+        return growth_lines(logs, found, one, two)
 
     def memory(self) -> list[Line]:
         """Python workers: usual bodies and segments, the largest bodies, the smallest segments."""
-        size, share = self.size, self.size.shares[0]
-        log_bytes = size.log_bytes / share
-        large = size.count(log_bytes, size.large_body_bytes)
-        bodies = Log(self.directory / "large", large, size.large_body_bytes, size.files)
-        count = size.count(log_bytes)
-        files = Log(self.directory / "small", count, files=size.small_files)
         lines = []
-        for what, log in (
-            ("1 KiB bodies, usual segments", self.log()),
-            (f"{size.large_body_bytes / MiB:.3g} MiB bodies", self._made(bodies)),
-            (
-                f"segments of {dict(size.small_files)['segment_bytes'] // MiB} MiB",
-                self._made(files),
-            ),
-        ):
-            (row,) = self.series([log])
+        for what, log in (("1 KiB bodies, usual segments", self.log()), *self._odd_logs()):
+            (row,) = self.series([self._made(log)])
             for work in ("rebuild", "read"):
                 name, megabytes = f"memory of a worker, {work}, {what}", row[f"{work}_memory"] / 1e6
-                lines.append(Line(name, megabytes, None, "MB", 512, False, "unit"))
+                lines.append(Line(name, megabytes, None, "MB", 300, False, "unit"))
         return lines
 
-
-def _rate(megabytes: float, seconds: float | None) -> float | None:
-    return None if seconds is None else megabytes / seconds
-
-
-def _moved_line(row: Row) -> Line:
-    moved = row["moved_bytes_per_message"]
-    what = "rebuild, bytes between tasks per message"
-    return Line(what, moved, None, "bytes", 40, False, "unit")
-
-
-def _query_line(
-    query: str, side: str, log: Log, ours: Row, theirs: Row, goal: float | None
-) -> Line:
-    times = ours[f"{query}_seconds"], theirs[f"{query}_seconds"]
-    what = f"{NAMES[query]}: {side}"
-    if query in ("lookup", "first"):
-        return Line(what, *times, "s", goal, False)
-    return Line(what, *(log.count / seconds for seconds in times), "rows/s", goal)
+    def _odd_logs(self) -> list[tuple[str, Log]]:
+        size = self.size
+        log_bytes = size.log_bytes / size.shares[0]
+        large, count = size.count(log_bytes, size.large_body_bytes), size.count(log_bytes)
+        bodies = Log(self.directory / "large", large, size.large_body_bytes, size.files)
+        files = Log(self.directory / "small", count, files=size.small_files)
+        segment_bytes = dict(size.small_files)["segment_bytes"]
+        return [
+            (f"{size.large_body_bytes / MiB:.3g} MiB bodies", bodies),
+            (f"segments of {segment_bytes // MiB} MiB", files),
+        ]
 
 
 def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bool = True) -> Row:
@@ -278,7 +284,8 @@ def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bo
     return spark_parts.check(row, log, numbers or [], in_order=in_order)
 
 
-PARTS = ("rebuild", "read", "growth", "memory")
+PARTS = ("rebuild", "read", "kafka", "growth", "memory")
+PREPARE = "prepare"
 OWN_PROCESS = "alone"  # in every size: that parts can be started is tried too
 
 
@@ -312,10 +319,13 @@ def main() -> None:
         "--gigabytes", type=float, default=4.0, help="of the log; disk: seven times"
     )
     parser.add_argument("--size", choices=("full", "smoke"), default="full")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--only", nargs="+", choices=(*PARTS, PREPARE), default=PARTS)
     parser.add_argument("--without-java", action="store_true", help="not RocketMQ's recovery")
     parser.add_argument("--without-kafka", action="store_true", help="not the Kafka connector")
     parser.add_argument("--directory", type=Path, help="where the logs are made")
+    parser.add_argument(
+        "--keep", type=Path, help="make them here, and leave them for a next run of other parts"
+    )
     parser.add_argument("--json", type=Path, help="write all rows to this file")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("spec", nargs="*", help=argparse.SUPPRESS)
@@ -332,8 +342,8 @@ def _run_all(arguments: argparse.Namespace) -> None:
     size = SMOKE if arguments.size == "smoke" else full_size(arguments.gigabytes)
     print(harness.machine())
     lines: list[Line] = []
-    with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=arguments.directory) as directory:
-        run = Run(size, Path(directory), java=_with_java(arguments), kafka=_with_kafka(arguments))
+    with _directory(arguments) as directory:
+        run = Run(size, directory, java=_with_java(arguments), kafka=_with_kafka(arguments))
         for name in arguments.only:
             say(f"{name}: {getattr(Run, name).__doc__}")
             lines += getattr(run, name)()
@@ -341,6 +351,16 @@ def _run_all(arguments: argparse.Namespace) -> None:
     if arguments.json:
         result = {"machine": harness.machine(), "lines": [asdict(line) for line in lines]}
         arguments.json.write_text(json.dumps({**result, "rows": run.rows}, indent=1, default=str))
+
+
+@contextmanager
+def _directory(arguments: argparse.Namespace) -> Iterator[Path]:
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+        yield arguments.keep.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=arguments.directory) as directory:
+        yield Path(directory)
 
 
 def _with_java(arguments: argparse.Namespace) -> bool:
@@ -356,7 +376,7 @@ def _with_java(arguments: argparse.Namespace) -> bool:
 def _with_kafka(arguments: argparse.Namespace) -> bool:
     import kafka_side
 
-    if arguments.without_kafka or "read" not in arguments.only:
+    if arguments.without_kafka or {"kafka", PREPARE}.isdisjoint(arguments.only):
         return False
     if reason := kafka_side.why_no_kafka():
         say(f"without Kafka's side: {reason}")

@@ -104,11 +104,14 @@ def _run(command: list[str]) -> str:
 
 @contextmanager
 def kafka_running(root: Path) -> Iterator[str]:
-    """Run an empty Kafka server, one process for both roles; give its address."""
-    root.mkdir(parents=True)
+    """Run a Kafka server, one process for both roles, empty in a new directory; give its address."""
+    is_new = not root.exists()
+    root.mkdir(parents=True, exist_ok=True)
     port, controller_port = free_port(), free_port()
     settings = write_settings(root, port, controller_port)
-    _run(_kafka_java("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(settings)))
+    if is_new:
+        identity = _cluster_id()
+        _run(_kafka_java("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(settings)))
     command = _kafka_java("kafka.Kafka", str(settings))
     server = ServerProcess("Kafka", command, port, root, lambda: _listens(port))
     server.start()

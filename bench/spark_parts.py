@@ -129,6 +129,16 @@ def queries(log: Log, warm: Log, target: str, numbers: list[int], runs: int) -> 
     return {side: check(row, log, numbers) for side, row in sides.items()}
 
 
+def write(log: Log, target: str) -> Row:
+    """Write the rows that Parquet's side reads."""
+    spark = _session("*", {})
+    try:
+        spark_queries.write_parquet(ours(spark, log, "parquet"), Path(target) / "rows")
+    finally:
+        spark.stop()
+    return {}
+
+
 def first(log: Log, target: str, side: str) -> Row:
     """Start a session and ask it for the first time; a session for Parquet starts nothing of ours."""
     conf = {} if side == "ours" else {"spark.orbitmq.reader": "rows"}
@@ -219,5 +229,6 @@ PARTS: dict[str, Callable[..., Row]] = {
     "alone": rebuild_alone,
     "series": series,
     "queries": queries,
+    "write": write,
     "first": first,
 }

@@ -71,7 +71,7 @@ class Query(msgspec.Struct, frozen=True):
     def schema_text(self) -> str:
         """Return the schema of the whole table as Spark writes it."""
         options = self._options
-        return table_schema(options.row_per_key, options.body_is_text).json()
+        return table_schema(options.row_per_key, options.body_as).json()
 
     def taken(self) -> list[bool]:
         """Return of each filter whether the table does it."""
