@@ -47,7 +47,7 @@ class Run:
         self.rows: list[Row] = []
         self.runs = {"runs": size.runs}
         self._digests: dict[Log, str] = {}
-        self._series: dict[tuple[Log, int], Row] = {}
+        self._series: dict[tuple[Log, int, bool], Row] = {}
 
     # Logs
 
@@ -82,15 +82,18 @@ class Run:
         self.rows.append({"part": name, **json.loads(text), **row})
         return row
 
-    def series(self, logs: list[Log], cores: int = ALL_CORES) -> list[Row]:
-        """Return what each log took with so many cores; what was measured before is not measured again."""
-        new = [log for log in logs if (log, cores) not in self._series]
+    def series(
+        self, logs: list[Log], tasks: int = ALL_CORES, *, one_core: bool = False
+    ) -> list[Row]:
+        """Return what each log took, so many tasks at once; what was measured is not measured again."""
+        one_core = one_core and not self.size.shares_jvm
+        new = [log for log in logs if (log, tasks, one_core) not in self._series]
         if new:
             pairs = [(log, self._digests[log]) for log in new]
-            work = {"warm": self.warm(new[0]), "cores": cores, **self.runs}
+            work = {"warm": self.warm(new[0]), "tasks": tasks, "one_core": one_core, **self.runs}
             for log, row in zip(new, self.part("series", logs=pairs, **work)["logs"], strict=True):
-                self._series[log, cores] = _check(row, log)
-        return [self._series[log, cores] for log in logs]
+                self._series[log, tasks, one_core] = _check(row, log)
+        return [self._series[log, tasks, one_core] for log in logs]
 
     # Comparisons
 
@@ -248,12 +251,15 @@ class Run:
             yield address
 
     def growth(self) -> list[Line]:
-        """Logs of several sizes on all cores; the whole one on one core and on two."""
+        """Logs of several sizes on all cores; the whole one on one core and on two, by one task and two."""
         logs = [self.log(share) for share in self.size.shares]
         found = self.series(logs)
-        one = self.series(logs[-1:], 1)[0]
-        two = self.series(logs[-1:], 2)[0]
-        return growth_lines(logs, found, one, two)
+        whole = logs[-1:]
+        beside = {
+            "core": self.series(whole, 1, one_core=True)[0],
+            "task at a time": self.series(whole, 1)[0],
+        }
+        return growth_lines(logs, found, self.series(whole, 2)[0], beside)
 
     def memory(self) -> list[Line]:
         """Python workers: usual bodies and segments, the largest bodies, the smallest segments."""

@@ -45,8 +45,8 @@ def query_line(query: str, side: str, log: Log, ours: Row, theirs: Row, goal: fl
     return Line(what, *(log.count / seconds for seconds in times), "rows/s", goal)
 
 
-def growth_lines(logs: list[Log], found: list[Row], one: Row, two: Row) -> list[Line]:
-    """Return the rates of logs of several sizes, the smallest first, and of the last on one core and two."""
+def growth_lines(logs: list[Log], found: list[Row], two: Row, beside: dict[str, Row]) -> list[Line]:
+    """Return the rates of logs of several sizes, the smallest first, and of the last with two and one."""
     lines = []
     for query, goal in (("rebuild", 1.7), ("count", 1.6), ("read", 1.6)):
         name = f"{query}_seconds"
@@ -55,6 +55,9 @@ def growth_lines(logs: list[Log], found: list[Row], one: Row, two: Row) -> list[
         lines.append(Line(f"{query}, {sizes[0]}", rates[0], unit="MB/s"))
         for size, ours in zip(sizes[1:], rates[1:], strict=True):
             lines.append(Line(f"{query}, {size}: {sizes[0]}", ours, rates[0], "MB/s", 1))
-        cores = [logs[-1].log_bytes / 1e6 / row[name] for row in (two, one)]
-        lines.append(Line(f"{query}, {sizes[-1]}, 2 cores: 1", *cores, "MB/s", goal))
+        megabytes = logs[-1].log_bytes / 1e6
+        for what, one in beside.items():
+            rates = [megabytes / row[name] for row in (two, one)]
+            wanted = goal if what == "core" else None
+            lines.append(Line(f"{query}, {sizes[-1]}, 2: 1 {what}", *rates, "MB/s", wanted))
     return lines

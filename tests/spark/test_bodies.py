@@ -20,9 +20,11 @@ from orbitmq.message import SysFlag
 from orbitmq.spark import decode
 from orbitmq.spark.decoders import avro, protobuf
 from orbitmq.spark.decoders.worker import decoded
+from orbitmq.spark.source.body_text import as_variant
 from orbitmq.spark.source.metrics import read_metrics
 from orbitmq.spark.source.schemas import table_schema
 from orbitmq.spark.source.source import OrbitmqSource
+from orbitmq.units import MiB
 from spark.reading_world import rows_of, table
 from spark.stream_world import WAIT_S, Batches
 
@@ -135,7 +137,6 @@ NO_VARIANTS = {
     '{"a": NaN}': "the body is no JSON: invalid character (byte 6)",
     "1" * 5_000: "a number has thousands of digits",
     r'{"a": "\ud800 is half of a character"}': "the body is no JSON: ",
-    json.dumps("x" * 2**24): "longer than 16777215 bytes",
 }
 
 
@@ -144,7 +145,7 @@ NO_VARIANTS = {
 def test_both_readers_show_the_variants_that_spark_makes(
     interpreted: SparkSession, tmp_path: Path, reader: str
 ) -> None:
-    builder = LogBuilder()
+    builder = LogBuilder(segment_bytes=MiB)
     for text in (*VARIANTS, *NO_VARIANTS):
         builder.append("Json", body=text.encode())
     store = write_log(builder, tmp_path / "store")
@@ -162,6 +163,16 @@ def test_both_readers_show_the_variants_that_spark_makes(
     for row, words in zip(found[len(VARIANTS) :], NO_VARIANTS.values(), strict=True):
         assert row["body"] is None
         assert words in row["error"]
+
+
+def test_a_body_that_is_longer_than_a_variant_has_none() -> None:
+    bodies = [json.dumps("x" * length).encode() for length in (2**24 - 6, 2**24 - 5)]
+
+    variants, errors = as_variant(pa.array(bodies, type=pa.binary()))
+
+    assert [variants[0].is_valid, variants[1].is_valid] == [True, False]
+    assert errors.to_pylist()[0] is None
+    assert "longer than 16777215 bytes" in errors.to_pylist()[1]
 
 
 def _columns(*names: str) -> StructType:
