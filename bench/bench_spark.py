@@ -2,9 +2,9 @@
 
     python bench/bench_spark.py [--gigabytes 4] [--size smoke] [--only PART ...] [--json FILE] [--keep DIR]
 
-Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup, first query),
-kafka (the same through the connector), growth (logs of an eighth to the whole size; one core and two), memory
-(of the Python workers, whatever the log is like); prepare measures nothing and makes what the others need.
+Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup), first (query
+of a session), kafka (as read, through the connector), growth (logs of an eighth to the whole size; one core
+and two), memory (of the Python workers, whatever the log is like); prepare makes what the others need.
 Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
 """
 
@@ -173,12 +173,13 @@ class Run:
 
     def prepare(self) -> list[Line]:
         """Everything that is not measured: logs, Parquet files, Kafka's topics."""
+        self.warm(self.log())
         for share in self.size.shares:
             self.log(share)
-        for log in (self.log(), *(log for _, log in self._odd_logs())):
+        for _, log in self._odd_logs():
             self.warm(self._made(log))
         if self.with_kafka:
-            self.part("write", log=self.log(), target=self._place)
+            self._write(self.log())
             with self._kafka():
                 pass
         return []
@@ -196,19 +197,26 @@ class Run:
         log = self.log()
         work = {"target": self._place, "numbers": self._numbers(log), **self.runs}
         found = self.part("queries", log=log, warm=self.warm(), **work)
-        for side in found:
-            found[side] |= self._first(log, side)
         self.notes.keep("read", found)
-        sides = {"Parquet": found["parquet"], BY_ROWS: found["rows"]}
-        return query_lines(sides, log, found["ours"])
+        return query_lines(_beside(found), log, found["ours"])
+
+    def first(self) -> list[Line]:
+        """The count as the first query of a session: by columns, by rows, over Parquet."""
+        log = self.log()
+        self._write(log)
+        found = {side: self._first(log, side) for side in ("ours", "rows", "parquet")}
+        return query_lines(_beside(found), log, found["ours"])
 
     def _first(self, log: Log, side: str) -> Row:
         """Return the median of first queries: each in a session of its own."""
-        rows = [
-            self.part("first", log=log, target=self._place, side=side)
-            for _ in range(self.size.runs)
-        ]
+        work = {"log": log, "target": self._place, "side": side}
+        rows = [self.part("first", **work) for _ in range(self.size.runs)]
         return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+    def _write(self, log: Log) -> None:
+        """Write the Parquet files, if no other part has."""
+        if not (self._place / "rows" / "_SUCCESS").exists():
+            self.part("write", log=log, target=self._place)
 
     def kafka(self) -> list[Line]:
         """The same queries through the Kafka connector, as it comes and with larger fetches."""
@@ -284,13 +292,17 @@ class Run:
         ]
 
 
+def _beside(found: dict[str, Row]) -> dict[str, Row]:
+    return {"Parquet": found["parquet"], BY_ROWS: found["rows"]}
+
+
 def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bool = True) -> Row:
     import spark_parts
 
     return spark_parts.check(row, log, numbers or [], in_order=in_order)
 
 
-PARTS = ("rebuild", "read", "kafka", "growth", "memory")
+PARTS = ("rebuild", "read", "first", "kafka", "growth", "memory")
 PREPARE = "prepare"
 OWN_PROCESS = "alone"  # in every size: that parts can be started is tried too
 

@@ -39,6 +39,7 @@ def test_the_benchmark_of_the_pipeline_runs_in_its_smallest_size(tmp_path: Path)
             "--only",
             "rebuild",
             "read",
+            "first",
         ],
         capture_output=True,
         text=True,
