@@ -15,7 +15,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from harness import Line, Row, run_java, run_part
 from orbitmq.units import MiB
 from spark_lines import BY_ROWS, GOALS, growth_lines, moved_line, query_lines, rate
 from spark_log import Log
-from spark_notes import Notes
+from spark_notes import Notes, place
 from spark_sizes import SMOKE, Size, full_size
 
 SCRIPT = Path(__file__)
@@ -360,7 +359,7 @@ def _run_all(arguments: argparse.Namespace) -> None:
     size = SMOKE if arguments.size == "smoke" else full_size(arguments.gigabytes)
     print(harness.machine())
     lines: list[Line] = []
-    with _directory(arguments) as directory:
+    with place(arguments.keep, arguments.directory) as directory:
         run = Run(size, directory, java=_with_java(arguments), kafka=_with_kafka(arguments))
         for name in arguments.only:
             say(f"{name}: {getattr(Run, name).__doc__}")
@@ -369,16 +368,6 @@ def _run_all(arguments: argparse.Namespace) -> None:
     if arguments.json:
         result = {"machine": harness.machine(), "lines": [asdict(line) for line in lines]}
         arguments.json.write_text(json.dumps({**result, "rows": run.rows}, indent=1, default=str))
-
-
-@contextmanager
-def _directory(arguments: argparse.Namespace) -> Iterator[Path]:
-    if arguments.keep:
-        arguments.keep.mkdir(parents=True, exist_ok=True)
-        yield arguments.keep.resolve()
-        return
-    with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=arguments.directory) as directory:
-        yield Path(directory)
 
 
 def _with_java(arguments: argparse.Namespace) -> bool:

@@ -1,6 +1,9 @@
 """What one run of the Spark benchmark leaves for the next one in the same directory."""
 
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +39,14 @@ class Notes:
             return None
         digest: str = noted["digest"]
         return digest if spark_log.digest(log.root) == digest else None
+
+
+@contextmanager
+def place(kept: Path | None, parent: Path | None) -> Iterator[Path]:
+    """Give the directory that is to be kept, or one that is not."""
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=parent) as directory:
+        yield Path(directory)
