@@ -3,8 +3,9 @@
     python bench/bench_spark.py [--gigabytes 4] [--size smoke] [--only PART ...] [--json FILE] [--keep DIR]
 
 Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup), first (query
-of a session), kafka (as read, through the connector), growth (logs of an eighth to the whole size; one core
-and two), memory (of the Python workers, whatever the log is like); prepare makes what the others need.
+of a session), kafka and fetches (as read, through the connector as it comes and with larger fetches), growth
+(logs of an eighth to the whole size; one core and two), memory (of the Python workers, whatever the log is
+like); prepare makes what the others need.
 Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
 """
 
@@ -218,7 +219,14 @@ class Run:
             self.part("write", log=log, target=self._place)
 
     def kafka(self) -> list[Line]:
-        """The same queries through the Kafka connector, as it comes and with larger fetches."""
+        """The same queries through the Kafka connector, as it comes."""
+        return self._connector("Kafka connector", tuned=0)
+
+    def fetches(self) -> list[Line]:
+        """The same queries through the Kafka connector with larger fetches."""
+        return self._connector("Kafka connector, larger fetches", tuned=1)
+
+    def _connector(self, side: str, tuned: int) -> list[Line]:
         if not self.with_kafka:
             return []
         log, found = self.log(), self.notes.kept("read")
@@ -228,16 +236,12 @@ class Run:
 
         numbers = self._numbers(log)
         keys = ",".join(harness.key(i) for i in numbers)
-        work = {"keys": keys, "queries": ",".join(GOALS), **self.runs}
-        sides = {}
+        work = {"keys": keys, "queries": ",".join(GOALS), **self.runs, "tuned": tuned}
         with self._kafka() as address:
-            for tuned, side in enumerate(("Kafka connector", "Kafka connector, larger fetches")):
-                say(f"  {side}")
-                more = {"target": self._place / "copy", "tuned": tuned}
-                row = kafka_side.run_reader("measure", address, **work, **more)
-                sides[side] = _check(row, log, numbers, in_order=False)
-                self.rows.append({"part": side, **row})
-        return query_lines(sides, log, found["ours"])
+            copy = self._place / "copy"
+            row = kafka_side.run_reader("measure", address, **work, target=copy)
+        self.rows.append({"part": side, **row})
+        return query_lines({side: _check(row, log, numbers, in_order=False)}, log, found["ours"])
 
     @contextmanager
     def _kafka(self) -> Iterator[str]:
@@ -301,7 +305,8 @@ def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bo
     return spark_parts.check(row, log, numbers or [], in_order=in_order)
 
 
-PARTS = ("rebuild", "read", "first", "kafka", "growth", "memory")
+KAFKA = ("kafka", "fetches")
+PARTS = ("rebuild", "read", "first", *KAFKA, "growth", "memory")
 PREPARE = "prepare"
 OWN_PROCESS = "alone"  # in every size: that parts can be started is tried too
 
@@ -383,7 +388,7 @@ def _with_java(arguments: argparse.Namespace) -> bool:
 def _with_kafka(arguments: argparse.Namespace) -> bool:
     import kafka_side
 
-    if arguments.without_kafka or {"kafka", PREPARE}.isdisjoint(arguments.only):
+    if arguments.without_kafka or {*KAFKA, PREPARE}.isdisjoint(arguments.only):
         return False
     if reason := kafka_side.why_no_kafka():
         say(f"without Kafka's side: {reason}")
