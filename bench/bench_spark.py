@@ -4,7 +4,7 @@
 
 Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup), first (query
 of a session), kafka and fetches (as read, through the connector as it comes and with larger fetches), growth
-(logs of an eighth to the whole size; one core and two), memory (of the Python workers, whatever the log is
+(logs of an eighth to the whole size), cores (one and two), memory (of the Python workers, whatever the log is
 like); prepare makes what the others need.
 Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
 """
@@ -17,8 +17,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ import harness
 import spark_log
 from harness import Line, Row, run_java, run_part
 from orbitmq.units import MiB
-from spark_lines import BY_ROWS, GOALS, growth_lines, moved_line, query_lines, rate
+from spark_lines import BY_ROWS, GOALS, core_lines, growth_lines, moved_line, query_lines, rate
 from spark_log import Log
 from spark_notes import Notes, place
 from spark_sizes import SMOKE, Size, full_size
@@ -179,9 +177,10 @@ class Run:
         for _, log in self._odd_logs():
             self.warm(self._made(log))
         if self.with_kafka:
+            import kafka_side
+
             self._write(self.log())
-            with self._kafka():
-                pass
+            kafka_side.load(self.directory, self._place / "rows", self.log().count)
         return []
 
     @property
@@ -237,40 +236,25 @@ class Run:
         numbers = self._numbers(log)
         keys = ",".join(harness.key(i) for i in numbers)
         work = {"keys": keys, "queries": ",".join(GOALS), **self.runs, "tuned": tuned}
-        with self._kafka() as address:
-            copy = self._place / "copy"
-            row = kafka_side.run_reader("measure", address, **work, target=copy)
+        self._write(log)
+        kafka_side.load(self.directory, self._place / "rows", log.count)
+        row = kafka_side.measure(self.directory, **work, target=self._place / "copy")
         self.rows.append({"part": side, **row})
         return query_lines({side: _check(row, log, numbers, in_order=False)}, log, found["ours"])
 
-    @contextmanager
-    def _kafka(self) -> Iterator[str]:
-        """Run Kafka with the rows of the Parquet files in it."""
-        import kafka_side
-
-        root = self.directory / "kafka"
-        is_loaded = self.notes.kept("kafka") is not None
-        if not is_loaded:
-            shutil.rmtree(root, ignore_errors=True)
-        with kafka_side.kafka_running(root) as address:
-            if not is_loaded:
-                say("  loading Kafka")
-                loaded = kafka_side.run_reader("load", address, parquet=self._place / "rows")
-                whole = loaded["rows"] == self.log().count
-                spark_log.require(whole, f"{loaded} rows loaded into Kafka")
-                self.notes.keep("kafka", loaded)
-            yield address
-
     def growth(self) -> list[Line]:
-        """Logs of several sizes on all cores; the whole one on one core and on two, by one task and two."""
+        """Logs of several sizes on all cores."""
         logs = [self.log(share) for share in self.size.shares]
-        found = self.series(logs)
-        whole = logs[-1:]
+        return growth_lines(logs, self.series(logs))
+
+    def cores(self) -> list[Line]:
+        """The whole log on two cores, on one core, and by one task at a time."""
+        whole = [self.log()]
         beside = {
             "core": self.series(whole, 1, one_core=True)[0],
             "task at a time": self.series(whole, 1)[0],
         }
-        return growth_lines(logs, found, self.series(whole, 2)[0], beside)
+        return core_lines(whole[0], self.series(whole, 2)[0], beside)
 
     def memory(self) -> list[Line]:
         """Python workers: usual bodies and segments, the largest bodies, the smallest segments."""
@@ -306,7 +290,7 @@ def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bo
 
 
 KAFKA = ("kafka", "fetches")
-PARTS = ("rebuild", "read", "first", *KAFKA, "growth", "memory")
+PARTS = ("rebuild", "read", "first", *KAFKA, "growth", "cores", "memory")
 PREPARE = "prepare"
 OWN_PROCESS = "alone"  # in every size: that parts can be started is tried too
 

@@ -22,6 +22,7 @@ import harness
 from compat.java_store import why_not as why_no_java
 from compat.server_process import ServerProcess, free_port
 from harness import Row
+from spark_notes import Notes
 
 HERE: Final = Path(__file__).parent
 CACHE: Final = harness.REPOSITORY / "build" / "bench"
@@ -160,6 +161,25 @@ def _cluster_id() -> str:
 def _listens(port: int) -> bool:
     with socket.create_connection(("127.0.0.1", port), timeout=5):
         return True
+
+
+def load(directory: Path, parquet: Path, count: int) -> None:
+    """Have the rows of Parquet files in a server's topics, if they are not there already."""
+    notes = Notes(directory)
+    if notes.kept("kafka") is not None:
+        return
+    shutil.rmtree(directory / "kafka", ignore_errors=True)  # half of it
+    with kafka_running(directory / "kafka") as address:
+        loaded = run_reader("load", address, parquet=parquet)
+    if loaded["rows"] != count:
+        raise SystemExit(f"{loaded} rows of {count} loaded into Kafka")
+    notes.keep("kafka", loaded)
+
+
+def measure(directory: Path, **options: object) -> Row:
+    """Ask the connector over a server with these rows; return its times and answers."""
+    with kafka_running(directory / "kafka") as address:
+        return run_reader("measure", address, **options)
 
 
 def run_reader(what: str, address: str, **options: object) -> Row:

@@ -14,6 +14,8 @@ NAMES = {
     "first": "the same count, first query of a session",
 }
 
+CORE_GOALS = {"rebuild": 1.7, "count": 1.6, "read": 1.6}  # two cores against one
+
 
 def rate(megabytes: float, seconds: float | None) -> float | None:
     """Return megabytes per second; None where a side was not measured."""
@@ -45,19 +47,28 @@ def query_line(query: str, side: str, log: Log, ours: Row, theirs: Row, goal: fl
     return Line(what, *(log.count / seconds for seconds in times), "rows/s", goal)
 
 
-def growth_lines(logs: list[Log], found: list[Row], two: Row, beside: dict[str, Row]) -> list[Line]:
-    """Return the rates of logs of several sizes, the smallest first, and of the last with two and one."""
+def growth_lines(logs: list[Log], found: list[Row]) -> list[Line]:
+    """Return the rates of logs of several sizes, the smallest first."""
     lines = []
-    for query, goal in (("rebuild", 1.7), ("count", 1.6), ("read", 1.6)):
-        name = f"{query}_seconds"
-        rates = [log.log_bytes / 1e6 / row[name] for log, row in zip(logs, found, strict=True)]
-        sizes = [f"{log.log_bytes / 1e9:.2g} GB" for log in logs]
+    sizes = [f"{log.log_bytes / 1e9:.2g} GB" for log in logs]
+    for query in CORE_GOALS:
+        rates = [_rate_of(query, log, row) for log, row in zip(logs, found, strict=True)]
         lines.append(Line(f"{query}, {sizes[0]}", rates[0], unit="MB/s"))
         for size, ours in zip(sizes[1:], rates[1:], strict=True):
             lines.append(Line(f"{query}, {size}: {sizes[0]}", ours, rates[0], "MB/s", 1))
-        megabytes = logs[-1].log_bytes / 1e6
-        for what, one in beside.items():
-            rates = [megabytes / row[name] for row in (two, one)]
-            wanted = goal if what == "core" else None
-            lines.append(Line(f"{query}, {sizes[-1]}, 2: 1 {what}", *rates, "MB/s", wanted))
     return lines
+
+
+def core_lines(log: Log, two: Row, beside: dict[str, Row]) -> list[Line]:
+    """Return the rates of two tasks on two cores beside those of one."""
+    lines = []
+    for query, goal in CORE_GOALS.items():
+        for what, one in beside.items():
+            rates = [_rate_of(query, log, row) for row in (two, one)]
+            name = f"{query}, {log.log_bytes / 1e9:.2g} GB, 2 cores: 1 {what}"
+            lines.append(Line(name, *rates, "MB/s", goal if what == "core" else None))
+    return lines
+
+
+def _rate_of(query: str, log: Log, row: Row) -> float:
+    return log.log_bytes / 1e6 / float(row[f"{query}_seconds"])
