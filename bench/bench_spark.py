@@ -171,16 +171,17 @@ class Run:
 
     def prepare(self) -> list[Line]:
         """Everything that is not measured: logs, Parquet files, Kafka's topics."""
-        self.warm(self.log())
-        for share in self.size.shares:
-            self.log(share)
-        for _, log in self._odd_logs():
-            self.warm(self._made(log))
+        log = self.log()
+        self.warm(log)
+        self._write(log)
         if self.with_kafka:
             import kafka_side
 
-            self._write(self.log())
-            kafka_side.load(self.directory, self._place / "rows", self.log().count)
+            kafka_side.load(self.directory, self._place / "rows", log.count)
+        for _, odd in self._odd_logs():
+            self.warm(self._made(odd))
+        for share in self.size.shares:
+            self.log(share)
         return []
 
     @property
