@@ -85,7 +85,8 @@ def test_rows_through_a_broker_are_those_of_its_store(
     assert pulled == stored
     if "bodyAs" in options:  # Pull1 has messages 1, 4, 7 and so on, and one whose bytes are no text
         kinds = {"text": str, "json": str, "variant": dict}
-        assert isinstance(pulled[0]["body"], kinds[options["bodyAs"]])
+        bodies = [row["body"] for row in pulled if row["body"] is not None]
+        assert {type(body) for body in bodies} == {kinds[options["bodyAs"]]}
         assert pulled[-1]["error"] == "the body is no UTF-8 (byte 128)"
     assert len(pulled) in (range(1, MESSAGES) if count is None else [count])
 

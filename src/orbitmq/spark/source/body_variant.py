@@ -86,7 +86,7 @@ def _int(number: int) -> bytes:
     if abs(number) < 10**_DIGITS_MAX:
         return _decimal(number, 0)
     try:
-        return _DOUBLE.pack(_DOUBLE_HEAD, number)
+        return _DOUBLE.pack(_DOUBLE_HEAD, float(number))
     except OverflowError:
         return _DOUBLE.pack(_DOUBLE_HEAD, float("-inf" if number < 0 else "inf"))
 
