@@ -1,18 +1,21 @@
 """The pipeline on Spark against RocketMQ's recovery, Parquet and Spark's Kafka connector; how it grows.
 
-    python bench/bench_spark.py [--gigabytes 4] [--size smoke] [--only PART ...] [--json FILE]
+    python bench/bench_spark.py [--gigabytes 4] [--size smoke] [--only PART ...] [--json FILE] [--keep DIR]
 
-Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup), growth (logs
-of an eighth to the whole size; one core and two), memory (of the Python workers, whatever the log is like).
+Parts: rebuild (a log's queues and index), read (count, full read, copy to Parquet, key lookup), first (query
+of a session), kafka and fetches (as read, through the connector as it comes and with larger fetches), growth
+(logs of an eighth to the whole size), cores (one and two), memory (of the Python workers, whatever the log is
+like); prepare makes what the others need.
 Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
 """
 
 import argparse
 import json
 import os
+import shutil
+import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -20,37 +23,29 @@ from typing import Any
 
 import harness
 import spark_log
-from harness import Line, Row, run_java, run_part, scratch
+from harness import Line, Row, run_java, run_part
 from orbitmq.units import MiB
+from spark_lines import BY_ROWS, GOALS, core_lines, growth_lines, moved_line, query_lines, rate
 from spark_log import Log
+from spark_notes import Notes, place
 from spark_sizes import SMOKE, Size, full_size
 
 SCRIPT = Path(__file__)
 ORBITMQ = Path(sys.executable).with_name("orbitmq")
 ALL_CORES = os.cpu_count() or 1
 COMMAND_SECONDS_MAX = 1_800
-GOALS = {"count": 10.0, "read": 3.0, "parquet": 3.0, "lookup": 50.0}  # against the Kafka connector
-BY_ROWS = "the plain source, by rows"
-SIDE_GOALS = {"Parquet": {"count": 0.9, "read": 1.0, "parquet": 1.0, "first": 1 / 1.5}, BY_ROWS: {}}
-NAMES = {
-    "count": "count by topic and tag, no bodies",
-    "read": "full read, sums over every column",
-    "parquet": "full read, written to Parquet",
-    "lookup": "look up one key",
-    "first": "the same count, first query of a session",
-}
 
 
 class Run:
-    """One run of the benchmark in a directory. Logs are made when first needed and kept."""
+    """One run of the benchmark in a directory. Logs are made when first needed; another run may find them."""
 
     def __init__(self, size: Size, directory: Path, *, java: bool, kafka: bool) -> None:
-        self.size, self.directory = size, directory
+        self.size, self.directory, self.notes = size, directory, Notes(directory)
         self.with_java, self.with_kafka = java, kafka
         self.rows: list[Row] = []
         self.runs = {"runs": size.runs}
         self._digests: dict[Log, str] = {}
-        self._series: dict[tuple[Log, int], Row] = {}
+        self._series: dict[tuple[Log, int, bool], Row] = {}
 
     # Logs
 
@@ -67,9 +62,15 @@ class Run:
 
     def _made(self, log: Log) -> Log:
         if log not in self._digests:
-            say(f"  making {log.log_bytes / 1e9:.2g} GB of log in {log.root.name}")
-            self._digests[log] = self.part("make", log=log)["digest"]
+            self._digests[log] = self.notes.digest(log) or self._make(log)
         return log
+
+    def _make(self, log: Log) -> str:
+        say(f"  making {log.log_bytes / 1e9:.2g} GB of log in {log.root.name}")
+        shutil.rmtree(log.root, ignore_errors=True)  # another one, or half of it
+        digest: str = self.part("make", log=log)["digest"]
+        self.notes.keep_digest(log, digest)
+        return digest
 
     def part(self, name: str, **spec: Any) -> Row:
         """Run a part in a process of its own, or here where the size says that figures do not matter."""
@@ -79,15 +80,18 @@ class Run:
         self.rows.append({"part": name, **json.loads(text), **row})
         return row
 
-    def series(self, logs: list[Log], cores: int = ALL_CORES) -> list[Row]:
-        """Return what each log took with so many cores; what was measured before is not measured again."""
-        new = [log for log in logs if (log, cores) not in self._series]
+    def series(
+        self, logs: list[Log], tasks: int = ALL_CORES, *, one_core: bool = False
+    ) -> list[Row]:
+        """Return what each log took, so many tasks at once; what was measured is not measured again."""
+        one_core = one_core and not self.size.shares_jvm
+        new = [log for log in logs if (log, tasks, one_core) not in self._series]
         if new:
             pairs = [(log, self._digests[log]) for log in new]
-            work = {"warm": self.warm(new[0]), "cores": cores, **self.runs}
+            work = {"warm": self.warm(new[0]), "tasks": tasks, "one_core": one_core, **self.runs}
             for log, row in zip(new, self.part("series", logs=pairs, **work)["logs"], strict=True):
-                self._series[log, cores] = _check(row, log)
-        return [self._series[log, cores] for log in logs]
+                self._series[log, tasks, one_core] = _check(row, log)
+        return [self._series[log, tasks, one_core] for log in logs]
 
     # Comparisons
 
@@ -103,12 +107,12 @@ class Run:
         what = f"rebuild of {megabytes / 1e3:.2g} GB"
         whole, hot = f"{what}, whole command", f"{what}, warm"
         return [
-            Line(f"{whole}: RocketMQ's recovery", ours, _rate(megabytes, java), "MB/s", 4),
+            Line(f"{whole}: RocketMQ's recovery", ours, rate(megabytes, java), "MB/s", 4),
             *self._prepared_lines(whole, log, java),
-            Line(f"{hot}: RocketMQ's recovery", warm_rate, _rate(megabytes, java_warm), "MB/s", 8),
+            Line(f"{hot}: RocketMQ's recovery", warm_rate, rate(megabytes, java_warm), "MB/s", 8),
             Line(f"{whole}: `store rebuild`", ours, one_process, "MB/s"),
             Line(f"{hot}: one process", warm_rate, megabytes / alone["rebuild_seconds"], "MB/s"),
-            _moved_line(row),
+            moved_line(row),
         ]
 
     def _prepared_lines(self, whole: str, log: Log, java: float | None) -> list[Line]:
@@ -117,9 +121,9 @@ class Run:
             return []
         self._orbitmq("spark", "prepare")
         megabytes = log.log_bytes / 1e6
-        rate, theirs = megabytes / self._command("spark", log), _rate(megabytes, java)
+        ours, theirs = megabytes / self._command("spark", log), rate(megabytes, java)
         return [
-            Line(f"{whole} after `spark prepare`: RocketMQ's recovery", rate, theirs, "MB/s", 4)
+            Line(f"{whole} after `spark prepare`: RocketMQ's recovery", ours, theirs, "MB/s", 4)
         ]
 
     def _java_recovery(self, log: Log) -> tuple[float | None, float | None]:
@@ -165,111 +169,119 @@ class Run:
         what = f"orbitmq {' '.join(arguments)}: {ended.stdout}{ended.stderr}"
         spark_log.require(ended.returncode == 0, what)
 
-    def read(self) -> list[Line]:
-        """The same queries by our source, over Parquet and through the Kafka connector."""
+    def prepare(self) -> list[Line]:
+        """Everything that is not measured: logs, Parquet files, Kafka's topics."""
         log = self.log()
-        numbers = [(j * harness.KEY_STRIDE + 1) % log.count for j in range(self.size.lookups)]
-        with scratch(self.directory, "read") as place:
-            work = {"target": place, "numbers": numbers, **self.runs}
-            found = self.part("queries", log=log, warm=self.warm(), **work)
-            for side in found:
-                found[side] |= self.part("first", log=log, target=place, side=side)
-            sides = {"Parquet": found["parquet"], BY_ROWS: found["rows"]}
-            if self.with_kafka:
-                sides |= self._kafka(log, place, numbers)
-        lines = []
-        for side, row in sides.items():
-            goals = SIDE_GOALS.get(side, GOALS)
-            for query in NAMES:
-                if f"{query}_seconds" in row:  # the connector is not asked for a first time
-                    goal = goals.get(query)
-                    lines.append(_query_line(query, side, log, found["ours"], row, goal))
-        return lines
+        self.warm(log)
+        self._write(log)
+        if self.with_kafka:
+            import kafka_side
 
-    def _kafka(self, log: Log, place: Path, numbers: list[int]) -> dict[str, Row]:
-        """Return the connector's times, as it comes and with larger fetches."""
+            kafka_side.load(self.directory, self._place / "rows", log.count)
+        for _, odd in self._odd_logs():
+            self.warm(self._made(odd))
+        for share in self.size.shares:
+            self.log(share)
+        return []
+
+    @property
+    def _place(self) -> Path:
+        """Where the queries write."""
+        return self.directory / "read"
+
+    def _numbers(self, log: Log) -> list[int]:
+        return [(j * harness.KEY_STRIDE + 1) % log.count for j in range(self.size.lookups)]
+
+    def read(self) -> list[Line]:
+        """The same queries by our source, by columns and by rows, and over Parquet."""
+        log = self.log()
+        work = {"target": self._place, "numbers": self._numbers(log), **self.runs}
+        found = self.part("queries", log=log, warm=self.warm(), **work)
+        self.notes.keep("read", found)
+        return query_lines(_beside(found), log, found["ours"])
+
+    def first(self) -> list[Line]:
+        """The count as the first query of a session: by columns, by rows, over Parquet."""
+        log = self.log()
+        self._write(log)
+        found = {side: self._first(log, side) for side in ("ours", "rows", "parquet")}
+        return query_lines(_beside(found), log, found["ours"])
+
+    def _first(self, log: Log, side: str) -> Row:
+        """Return the median of first queries: each in a session of its own."""
+        work = {"log": log, "target": self._place, "side": side}
+        rows = [self.part("first", **work) for _ in range(self.size.runs)]
+        return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+    def _write(self, log: Log) -> None:
+        """Write the Parquet files, if no other part has."""
+        if not (self._place / "rows" / "_SUCCESS").exists():
+            self.part("write", log=log, target=self._place)
+
+    def kafka(self) -> list[Line]:
+        """The same queries through the Kafka connector, as it comes."""
+        return self._connector("Kafka connector", tuned=0)
+
+    def fetches(self) -> list[Line]:
+        """The same queries through the Kafka connector with larger fetches."""
+        return self._connector("Kafka connector, larger fetches", tuned=1)
+
+    def _connector(self, side: str, tuned: int) -> list[Line]:
+        if not self.with_kafka:
+            return []
+        log, found = self.log(), self.notes.kept("read")
+        if found is None:
+            raise SystemExit("kafka is compared with what `read` has measured: run that before")
         import kafka_side
 
+        numbers = self._numbers(log)
         keys = ",".join(harness.key(i) for i in numbers)
-        work = {"keys": keys, "queries": ",".join(GOALS), "target": place / "copy", **self.runs}
-        sides = {}
-        with kafka_side.kafka_running(place / "kafka") as address:
-            say("  loading Kafka")
-            loaded = kafka_side.run_reader("load", address, parquet=place / "rows")
-            spark_log.require(loaded["rows"] == log.count, f"{loaded} rows loaded into Kafka")
-            for tuned, side in enumerate(("Kafka connector", "Kafka connector, larger fetches")):
-                say(f"  {side}")
-                row = kafka_side.run_reader("measure", address, **work, tuned=tuned)
-                sides[side] = _check(row, log, numbers, in_order=False)
-                self.rows.append({"part": side, **row})
-        return sides
+        work = {"keys": keys, "queries": ",".join(GOALS), **self.runs, "tuned": tuned}
+        self._write(log)
+        kafka_side.load(self.directory, self._place / "rows", log.count)
+        row = kafka_side.measure(self.directory, **work, target=self._place / "copy")
+        self.rows.append({"part": side, **row})
+        return query_lines({side: _check(row, log, numbers, in_order=False)}, log, found["ours"])
 
     def growth(self) -> list[Line]:
-        """Logs of several sizes on all cores; the whole one on one core and on two."""
+        """Logs of several sizes on all cores."""
         logs = [self.log(share) for share in self.size.shares]
-        found = self.series(logs)
-        one = self.series(logs[-1:], 1)[0]
-        two = self.series(logs[-1:], 2)[0]
-        lines = []
-        for query in ("rebuild", "count", "read"):
-            name = f"{query}_seconds"
-            first = logs[0].log_bytes / 1e6 / found[0][name]
-            for log, row in zip(logs, found, strict=True):
-                megabytes = log.log_bytes / 1e6
-                what, rate = f"{query}, {megabytes / 1e3:.2g} GB", megabytes / row[name]
-                if log is logs[0]:
-                    lines.append(Line(what, rate, unit="MB/s"))
-                    continue
-                what += f": {logs[0].log_bytes / 1e9:.2g} GB"
-                lines.append(Line(what, rate, first, "MB/s", 1))
-            rates = [megabytes / row[name] for row in (two, one)]
-            lines.append(
-                Line(f"{query}, {megabytes / 1e3:.2g} GB, 2 cores: 1", *rates, "MB/s", 1.7)
-            )
-        return lines
+        return growth_lines(logs, self.series(logs))
+
+    def cores(self) -> list[Line]:
+        """The whole log on two cores, on one core, and by one task at a time."""
+        whole = [self.log()]
+        beside = {
+            "core": self.series(whole, 1, one_core=True)[0],
+            "task at a time": self.series(whole, 1)[0],
+        }
+        return core_lines(whole[0], self.series(whole, 2)[0], beside)
 
     def memory(self) -> list[Line]:
         """Python workers: usual bodies and segments, the largest bodies, the smallest segments."""
-        size, share = self.size, self.size.shares[0]
-        log_bytes = size.log_bytes / share
-        large = size.count(log_bytes, size.large_body_bytes)
-        bodies = Log(self.directory / "large", large, size.large_body_bytes, size.files)
-        count = size.count(log_bytes)
-        files = Log(self.directory / "small", count, files=size.small_files)
         lines = []
-        for what, log in (
-            ("1 KiB bodies, usual segments", self.log()),
-            (f"{size.large_body_bytes / MiB:.3g} MiB bodies", self._made(bodies)),
-            (
-                f"segments of {dict(size.small_files)['segment_bytes'] // MiB} MiB",
-                self._made(files),
-            ),
-        ):
-            (row,) = self.series([log])
+        for what, log in (("1 KiB bodies, usual segments", self.log()), *self._odd_logs()):
+            (row,) = self.series([self._made(log)])
             for work in ("rebuild", "read"):
                 name, megabytes = f"memory of a worker, {work}, {what}", row[f"{work}_memory"] / 1e6
-                lines.append(Line(name, megabytes, None, "MB", 512, False, "unit"))
+                lines.append(Line(name, megabytes, None, "MB", 300, False, "unit"))
         return lines
 
+    def _odd_logs(self) -> list[tuple[str, Log]]:
+        size = self.size
+        log_bytes = size.log_bytes / size.shares[0]
+        large, count = size.count(log_bytes, size.large_body_bytes), size.count(log_bytes)
+        bodies = Log(self.directory / "large", large, size.large_body_bytes, size.files)
+        files = Log(self.directory / "small", count, files=size.small_files)
+        segment_bytes = dict(size.small_files)["segment_bytes"]
+        return [
+            (f"{size.large_body_bytes / MiB:.3g} MiB bodies", bodies),
+            (f"segments of {segment_bytes // MiB} MiB", files),
+        ]
 
-def _rate(megabytes: float, seconds: float | None) -> float | None:
-    return None if seconds is None else megabytes / seconds
 
-
-def _moved_line(row: Row) -> Line:
-    moved = row["moved_bytes_per_message"]
-    what = "rebuild, bytes between tasks per message"
-    return Line(what, moved, None, "bytes", 40, False, "unit")
-
-
-def _query_line(
-    query: str, side: str, log: Log, ours: Row, theirs: Row, goal: float | None
-) -> Line:
-    times = ours[f"{query}_seconds"], theirs[f"{query}_seconds"]
-    what = f"{NAMES[query]}: {side}"
-    if query in ("lookup", "first"):
-        return Line(what, *times, "s", goal, False)
-    return Line(what, *(log.count / seconds for seconds in times), "rows/s", goal)
+def _beside(found: dict[str, Row]) -> dict[str, Row]:
+    return {"Parquet": found["parquet"], BY_ROWS: found["rows"]}
 
 
 def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bool = True) -> Row:
@@ -278,7 +290,9 @@ def _check(row: Row, log: Log, numbers: list[int] | None = None, *, in_order: bo
     return spark_parts.check(row, log, numbers or [], in_order=in_order)
 
 
-PARTS = ("rebuild", "read", "growth", "memory")
+KAFKA = ("kafka", "fetches")
+PARTS = ("rebuild", "read", "first", *KAFKA, "growth", "cores", "memory")
+PREPARE = "prepare"
 OWN_PROCESS = "alone"  # in every size: that parts can be started is tried too
 
 
@@ -312,10 +326,13 @@ def main() -> None:
         "--gigabytes", type=float, default=4.0, help="of the log; disk: seven times"
     )
     parser.add_argument("--size", choices=("full", "smoke"), default="full")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--only", nargs="+", choices=(*PARTS, PREPARE), default=PARTS)
     parser.add_argument("--without-java", action="store_true", help="not RocketMQ's recovery")
     parser.add_argument("--without-kafka", action="store_true", help="not the Kafka connector")
     parser.add_argument("--directory", type=Path, help="where the logs are made")
+    parser.add_argument(
+        "--keep", type=Path, help="make them here, and leave them for a next run of other parts"
+    )
     parser.add_argument("--json", type=Path, help="write all rows to this file")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("spec", nargs="*", help=argparse.SUPPRESS)
@@ -332,8 +349,8 @@ def _run_all(arguments: argparse.Namespace) -> None:
     size = SMOKE if arguments.size == "smoke" else full_size(arguments.gigabytes)
     print(harness.machine())
     lines: list[Line] = []
-    with tempfile.TemporaryDirectory(prefix="orbitmq-bench-", dir=arguments.directory) as directory:
-        run = Run(size, Path(directory), java=_with_java(arguments), kafka=_with_kafka(arguments))
+    with place(arguments.keep, arguments.directory) as directory:
+        run = Run(size, directory, java=_with_java(arguments), kafka=_with_kafka(arguments))
         for name in arguments.only:
             say(f"{name}: {getattr(Run, name).__doc__}")
             lines += getattr(run, name)()
@@ -356,7 +373,7 @@ def _with_java(arguments: argparse.Namespace) -> bool:
 def _with_kafka(arguments: argparse.Namespace) -> bool:
     import kafka_side
 
-    if arguments.without_kafka or "read" not in arguments.only:
+    if arguments.without_kafka or {*KAFKA, PREPARE}.isdisjoint(arguments.only):
         return False
     if reason := kafka_side.why_no_kafka():
         say(f"without Kafka's side: {reason}")

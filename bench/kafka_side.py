@@ -22,6 +22,7 @@ import harness
 from compat.java_store import why_not as why_no_java
 from compat.server_process import ServerProcess, free_port
 from harness import Row
+from spark_notes import Notes
 
 HERE: Final = Path(__file__).parent
 CACHE: Final = harness.REPOSITORY / "build" / "bench"
@@ -104,11 +105,14 @@ def _run(command: list[str]) -> str:
 
 @contextmanager
 def kafka_running(root: Path) -> Iterator[str]:
-    """Run an empty Kafka server, one process for both roles; give its address."""
-    root.mkdir(parents=True)
+    """Run a Kafka server, one process for both roles, empty in a new directory; give its address."""
+    is_new = not root.exists()
+    root.mkdir(parents=True, exist_ok=True)
     port, controller_port = free_port(), free_port()
     settings = write_settings(root, port, controller_port)
-    _run(_kafka_java("kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(settings)))
+    if is_new:
+        identity = _cluster_id()
+        _run(_kafka_java("kafka.tools.StorageTool", "format", "-t", identity, "-c", str(settings)))
     command = _kafka_java("kafka.Kafka", str(settings))
     server = ServerProcess("Kafka", command, port, root, lambda: _listens(port))
     server.start()
@@ -157,6 +161,25 @@ def _cluster_id() -> str:
 def _listens(port: int) -> bool:
     with socket.create_connection(("127.0.0.1", port), timeout=5):
         return True
+
+
+def load(directory: Path, parquet: Path, count: int) -> None:
+    """Have the rows of Parquet files in a server's topics, if they are not there already."""
+    notes = Notes(directory)
+    if notes.kept("kafka") is not None:
+        return
+    shutil.rmtree(directory / "kafka", ignore_errors=True)  # half of it
+    with kafka_running(directory / "kafka") as address:
+        loaded = run_reader("load", address, parquet=parquet)
+    if loaded["rows"] != count:
+        raise SystemExit(f"{loaded} rows of {count} loaded into Kafka")
+    notes.keep("kafka", loaded)
+
+
+def measure(directory: Path, **options: object) -> Row:
+    """Ask the connector over a server with these rows; return its times and answers."""
+    with kafka_running(directory / "kafka") as address:
+        return run_reader("measure", address, **options)
 
 
 def run_reader(what: str, address: str, **options: object) -> Row:

@@ -4,6 +4,7 @@ Everything is measured warm unless its name says otherwise: the session is up, w
 and the same work was done once on a small log; the log is in the page cache.
 """
 
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -66,11 +67,19 @@ def _rebuilds(
     return statistics.median(spent), made
 
 
-def series(logs: list[tuple[Log, str]], warm: Log, cores: int, runs: int) -> Row:
-    """Rebuild and read logs one after the other in one session; per log: times, memory, bytes moved."""
+def series(
+    logs: list[tuple[Log, str]], warm: Log, tasks: int, runs: int, one_core: bool = False
+) -> Row:
+    """Rebuild and read logs one after the other in one session; per log: times, memory, bytes moved.
+
+    With one task at a time Spark's JVM, its compiler and a worker still share all cores of the machine;
+    `one_core` leaves one to all of them.
+    """
+    if one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     # The status pages tell what went through the shuffle.
     conf = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
-    spark = _session(cores, conf)
+    spark = _session(tasks, conf)
     try:
         _require_own_package(spark)
         return {"logs": [_work_on(spark, log, warm, digest, runs) for log, digest in logs]}
@@ -127,6 +136,16 @@ def queries(log: Log, warm: Log, target: str, numbers: list[int], runs: int) -> 
         spark.stop()
     sides = {"ours": ours, "rows": rows, "parquet": parquet}
     return {side: check(row, log, numbers) for side, row in sides.items()}
+
+
+def write(log: Log, target: str) -> Row:
+    """Write the rows that Parquet's side reads."""
+    spark = _session("*", {})
+    try:
+        spark_queries.write_parquet(ours(spark, log, "parquet"), Path(target) / "rows")
+    finally:
+        spark.stop()
+    return {}
 
 
 def first(log: Log, target: str, side: str) -> Row:
@@ -219,5 +238,6 @@ PARTS: dict[str, Callable[..., Row]] = {
     "alone": rebuild_alone,
     "series": series,
     "queries": queries,
+    "write": write,
     "first": first,
 }

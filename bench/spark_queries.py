@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-RUNS_SECONDS_MAX = 60.0
+RUNS_SECONDS_MAX = 20.0
 
 Row = dict[str, Any]
 Table = Callable[[str], DataFrame]
@@ -40,7 +40,7 @@ def session(app: str, master: str, **conf: str) -> SparkSession:
 
 
 def timed(action: Callable[[], Any], runs: int) -> tuple[float, Any]:
-    """Return the median seconds of some runs, as many as start within a minute, and the last result."""
+    """Return the median seconds of some runs, as many as start within some seconds, and the last result."""
     spent: list[float] = []
     while len(spent) < runs and sum(spent) < RUNS_SECONDS_MAX:
         start = time.perf_counter()
@@ -107,7 +107,7 @@ def measure(table: Table, warm: Table, target: Path, queries: list[str], runs: i
 def lookups(look_up: Callable[[str], Row], keys: list[str]) -> tuple[float, list[Row]]:
     """Return the median seconds of looking up one key after the other; the first only warms up.
 
-    At least one lookup is measured, then as many of the keys as start within a minute.
+    At least one lookup is measured, then as many of the keys as start within some seconds.
     """
     look_up(keys[0])
     spent: list[float] = []

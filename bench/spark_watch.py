@@ -4,10 +4,13 @@ import json
 import os
 import threading
 import urllib.request
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 SAMPLE_SECONDS = 0.02
+LOOK_ROUND = 10
+"""Who the workers are is looked up at every so many samples: it takes a while itself."""
 POOL = b"orbitmq.spark.columns.pool"
 
 
@@ -32,8 +35,12 @@ class WorkerMemory:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._end.wait(SAMPLE_SECONDS):
-            self.largest = max([self.largest, *map(anonymous_bytes, python_workers(os.getpid()))])
+        for sample in count():
+            if self._end.wait(SAMPLE_SECONDS):
+                return
+            if sample % LOOK_ROUND == 0:
+                workers = python_workers(os.getpid())
+            self.largest = max([self.largest, *map(anonymous_bytes, workers)])
 
 
 def python_workers(ancestor: int) -> list[int]:

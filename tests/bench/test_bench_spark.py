@@ -39,6 +39,7 @@ def test_the_benchmark_of_the_pipeline_runs_in_its_smallest_size(tmp_path: Path)
             "--only",
             "rebuild",
             "read",
+            "first",
         ],
         capture_output=True,
         text=True,
@@ -109,3 +110,23 @@ def test_only_python_below_a_jvm_counts_as_a_worker() -> None:
     found = [pid for pid in names if spark_watch.has_java_above(pid, 10, names, parents)]
 
     assert found == [30, 31]
+
+
+@pytest.mark.usefixtures("modules")
+def test_a_kept_log_is_taken_as_it_was_made_and_not_otherwise(tmp_path: Path) -> None:
+    import spark_log
+    import spark_notes
+
+    log = spark_log.Log(tmp_path / "log-1", 300)
+    queue = log.root / "consumequeue" / "0"
+    queue.parent.mkdir(parents=True)
+    queue.write_bytes(b"1")
+    digest = spark_log.digest(log.root)
+    notes = spark_notes.Notes(tmp_path)
+
+    assert notes.digest(log) is None
+    notes.keep_digest(log, digest)
+    assert spark_notes.Notes(tmp_path).digest(log) == digest
+    assert notes.digest(spark_log.Log(log.root, 301)) is None
+    queue.write_bytes(b"2")
+    assert notes.digest(log) is None

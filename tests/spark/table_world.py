@@ -6,7 +6,6 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from orbitmq.spark.source.pushdown import TableReader
-from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
 from orbitmq.spark.source.source import OrbitmqSource
 
 Row = dict[str, Any]
@@ -15,7 +14,8 @@ Row = dict[str, Any]
 def table_reader(**options: object) -> TableReader:
     """Return the reader of a query, as it is after its way to another process."""
     given = {name: str(value) for name, value in options.items()}
-    reader: TableReader = travelled(OrbitmqSource(options=given).reader(MESSAGE_SCHEMA))
+    source = OrbitmqSource(options=given)
+    reader: TableReader = travelled(source.reader(source.schema()))
     return reader
 
 

@@ -20,11 +20,13 @@ from orbitmq.message import SysFlag
 from orbitmq.spark import decode
 from orbitmq.spark.decoders import avro, protobuf
 from orbitmq.spark.decoders.worker import decoded
+from orbitmq.spark.source.body_text import as_variant
 from orbitmq.spark.source.metrics import read_metrics
 from orbitmq.spark.source.schemas import table_schema
 from orbitmq.spark.source.source import OrbitmqSource
+from orbitmq.units import MiB
 from spark.reading_world import rows_of, table
-from spark.stream_world import Batches
+from spark.stream_world import WAIT_S, Batches
 
 pytestmark = pytest.mark.feature("P3.options")
 
@@ -113,8 +115,68 @@ def test_both_readers_show_bodies_as_text_and_as_json(
     assert found["json"][8]["error"] == "the body is no JSON: trailing characters (byte 11)"
 
 
+NUMBERS = [
+    *("0", "-1", "127", "128", "-128", "-129", "32768", "-32769", "2147483648", "-2147483649"),
+    *("9223372036854775807", "-9223372036854775809", "1" * 38, "1" * 39, "9" * 400, "-1e400"),
+    *("1.0", "-0.0", "0.000", "123456789.5", "0.1234567891", "12345678.9", "1234567890.12345678"),
+    *("1" * 20 + "." + "1" * 18, "1" * 20 + "." + "1" * 19, "0." + "0" * 37 + "1", "1e5", "2.5E-7"),
+]
+FIELDS = {f"field-{number}": number for number in range(300)}
+VARIANTS = [
+    *NUMBERS,
+    *("true", "false", "null", '""', "{}", "[]", "[[], {}]", '"\\u20ac \\ud83d\\ude00"'),
+    *(json.dumps("x" * length) for length in (63, 64, 70_000)),
+    *(json.dumps(value) for value in (list(range(300)), FIELDS, {"b": FIELDS, "a": [FIELDS]})),
+    # Java sorts the second name before the third, Python behind it.
+    '{"a": {"b": 1}, "\U0001f600": 2, "\uff5e": 3, "b": [{"a": null}, "x"]}',
+    json.dumps({"long": ["x" * 70_000, 1], "more": {"b": 2.5}}),
+]
+NO_VARIANTS = {
+    '{"a": 1, "b": 2, "a": 3}': "the field 'a' is there twice",
+    "[" * 600 + "]" * 600: "it is nested too deeply",
+    '{"a": NaN}': "the body is no JSON: invalid character (byte 6)",
+    "1" * 5_000: "a number has thousands of digits",
+    r'{"a": "\ud800 is half of a character"}': "the body is no JSON: ",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("reader", ["auto", "rows"])
+def test_both_readers_show_the_variants_that_spark_makes(
+    interpreted: SparkSession, tmp_path: Path, reader: str
+) -> None:
+    builder = LogBuilder(segment_bytes=MiB)
+    for text in (*VARIANTS, *NO_VARIANTS):
+        builder.append("Json", body=text.encode())
+    store = write_log(builder, tmp_path / "store")
+    frame = _load(interpreted, store, bodyAs="variant", reader=reader)
+    texts = _load(interpreted, store, reader=reader).selectExpr(
+        "log_offset", "try_parse_json(string(body)) as body"
+    )
+
+    found, expected = _in_order(frame, "body", "error"), _in_order(texts, "body")
+
+    assert dict(frame.dtypes)["body"] == "variant"
+    for text, row, other in zip(VARIANTS, found, expected, strict=False):
+        assert (row["body"].value, row["error"]) == (other["body"].value, None), text[:50]
+        assert row["body"].metadata == other["body"].metadata
+    for row, words in zip(found[len(VARIANTS) :], NO_VARIANTS.values(), strict=True):
+        assert row["body"] is None
+        assert words in row["error"]
+
+
+def test_a_body_that_is_longer_than_a_variant_has_none() -> None:
+    bodies = [json.dumps("x" * length).encode() for length in (2**24 - 6, 2**24 - 5)]
+
+    variants, errors = as_variant(pa.array(bodies, type=pa.binary()))
+
+    assert [variants[0].is_valid, variants[1].is_valid] == [True, False]
+    assert errors.to_pylist()[0] is None
+    assert "longer than 16777215 bytes" in errors.to_pylist()[1]
+
+
 def _columns(*names: str) -> StructType:
-    whole = table_schema(False, True)
+    whole = table_schema(False, "text")
     return StructType([whole[name] for name in names])
 
 
@@ -155,12 +217,8 @@ def test_includebody_false_leaves_text_and_error_empty(store: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "schema", "words"),
     [
-        (
-            {"bodyAs": "variant"},
-            "body string",
-            r"orbitmq\.spark\.decode\(frame, schema='variant'\)",
-        ),
-        ({"bodyAs": "xml"}, "body string", "must be binary, text or json"),
+        ({"bodyAs": "variant"}, "body string", "has the type variant; the option bodyAs"),
+        ({"bodyAs": "xml"}, "body string", "must be binary, text, json or variant"),
         ({"bodyAs": "text", "decompress": "false"}, "body string", "leave decompress=false out"),
         ({}, "body string", "has the type binary; the option bodyAs can change it"),
     ],
@@ -257,6 +315,34 @@ def test_a_stream_is_decoded_by_a_schema_and_not_by_a_sample(
     assert decode(stream, "variant").isStreaming
     with pytest.raises(ConfigError, match="a stream has no sample to read; give its schema"):
         decode(stream)
+
+
+def _streamed(frame: DataFrame, name: str, root: Path) -> list[Any]:
+    """Run a stream over what is there; return its rows."""
+    writer = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(root / name)).start()
+    assert query.awaitTermination(WAIT_S)
+    return _in_order(frame.sparkSession.table(name), *frame.columns[1:])
+
+
+@pytest.mark.feature("P8")
+@pytest.mark.spark
+def test_a_running_stream_decodes_bodies_and_has_variants(
+    interpreted: SparkSession, store: Path, tmp_path: Path
+) -> None:
+    reader = interpreted.readStream.format("orbitmq")
+    decoded_stream = decode(reader.load(str(store)), SCHEMA).select("log_offset", "value", "error")
+    variants = reader.option("bodyAs", "variant").load(str(store))
+    as_text = variants.selectExpr("log_offset", "to_json(body) body", "error")
+
+    rows = _streamed(decoded_stream, "decoded", tmp_path)
+    texts = _streamed(as_text, "variants", tmp_path)
+
+    values = [row["value"] and (row["value"]["id"], row["value"]["name"]) for row in rows]
+    assert list(zip(values, [row["error"] for row in rows], strict=True)) == DECODED
+    expected = [text and json.loads(text) for text in _expected("json")]
+    assert [row["body"] and json.loads(row["body"]) for row in texts] == expected
+    assert all((row["body"] is None) == (row["error"] is not None) for row in texts)
 
 
 @pytest.mark.spark

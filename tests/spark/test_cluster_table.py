@@ -59,6 +59,9 @@ def both(broker: Broker, **options: object) -> tuple[list[Row], list[Row]]:
         ({"topics": TOPICS, "splitBytes": "2k"}, MESSAGES + 2),
         ({"topics": TOPICS, "includeBody": "false"}, MESSAGES + 2),
         ({"topics": TOPICS, "decompress": "false"}, MESSAGES + 2),
+        ({"topics": "Pull1", "bodyAs": "text"}, MESSAGES // 3 + 1),
+        ({"topics": "Pull1", "bodyAs": "json"}, MESSAGES // 3 + 1),
+        ({"topics": "Pull1", "bodyAs": "variant"}, MESSAGES // 3 + 1),
         ({"topics": "Pull1", "tags": "tag2,tagged"}, MESSAGES // 15 + 1),
         ({"topics": TOPICS, "tags": "tag2", "splitBytes": "2k"}, MESSAGES // 5),
         ({"topics": TOPICS, "sql92": "TAGS = 'tag2' AND KEYS IS NOT NULL"}, MESSAGES // 5),
@@ -80,6 +83,11 @@ def test_rows_through_a_broker_are_those_of_its_store(
     pulled, stored = both(broker, **options)
 
     assert pulled == stored
+    if "bodyAs" in options:  # Pull1 has messages 1, 4, 7 and so on, and one whose bytes are no text
+        kinds = {"text": str, "json": str, "variant": dict}
+        bodies = [row["body"] for row in pulled if row["body"] is not None]
+        assert {type(body) for body in bodies} == {kinds[options["bodyAs"]]}
+        assert pulled[-1]["error"] == "the body is no UTF-8 (byte 128)"
     assert len(pulled) in (range(1, MESSAGES) if count is None else [count])
 
 

@@ -206,6 +206,56 @@ def test_filters_follow_the_rules_of_the_plain_source(pool: RunningPool, tmp_pat
         assert row["tags"] is not None
 
 
+def test_groups_of_a_batch_are_its_rows_counted(pool: RunningPool, tmp_path: Path) -> None:
+    root = golden_stores.unpack("mixed", tmp_path)
+    made = [
+        {"kind": "count"},
+        {"kind": "max", "column": "size"},
+        {"kind": "count", "column": "tags"},
+    ]
+    asked = query(root, groups={"by": ["topic", "queue_id"], "made": made})
+
+    schema = json.loads(pool.answer(what="groups", query=asked)["schema"])
+    found, _ = read(pool, **asked)
+
+    assert found.schema.names == [field["name"] for field in schema["fields"]]
+    expected: dict[tuple[str, int], list[int]] = {}
+    for row in read_rows(root, includeBody="false"):
+        figures = expected.setdefault((row["topic"], row["queue_id"]), [0, 0, 0])
+        figures[0] += 1
+        figures[1] = max(figures[1], row["size"])
+        figures[2] += row["tags"] is not None
+    joined: dict[tuple[str, int], list[int]] = {}
+    for topic, queue_id, *partial in zip(*found.to_pydict().values(), strict=True):
+        figures = joined.setdefault((topic, queue_id), [0, 0, 0])
+        figures[0] += partial[0]
+        figures[1] = max(figures[1], partial[1])
+        figures[2] += partial[2]
+    assert joined == expected
+    assert found.num_rows < sum(figures[0] for figures in expected.values())
+
+
+@pytest.mark.parametrize(
+    ("by", "made", "options"),
+    [
+        ([], [{"kind": "count"}], {}),
+        (["message_id"], [{"kind": "count"}], {}),
+        (["."], [{"kind": "count"}], {}),
+        (["topic"], [{"kind": "min", "column": "tags"}], {}),
+        (["topic"], [{"kind": "max"}], {}),
+        (["topic"], [{"kind": "count", "column": "body"}], {}),
+        (["topic"], [{"kind": "count"}, {"kind": "count"}], {}),
+        (["topic"], [{"kind": "count"}], {"pushdown": "false"}),
+    ],
+)
+def test_other_groups_are_left_to_spark(
+    pool: RunningPool, tmp_path: Path, by: list[str], made: list[Any], options: dict[str, str]
+) -> None:
+    asked = query(tmp_path, groups={"by": by, "made": made}, options=options)
+
+    assert pool.answer(what="groups", query=asked) == {"schema": None}
+
+
 def test_a_task_sends_no_more_rows_than_the_limit(pool: RunningPool, tmp_path: Path) -> None:
     root = golden_stores.unpack("mixed", tmp_path)
 

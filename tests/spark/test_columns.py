@@ -192,10 +192,10 @@ def test_both_readers_filter_alike(spark: SparkSession, store: Path) -> None:
 def test_a_plan_shows_the_columns_and_filters_that_python_was_given(
     spark: SparkSession, store: Path
 ) -> None:
-    counted = _load(spark, store).where("queue_id > 0").groupBy("topic", "tags").count()
+    chosen = _load(spark, store).where("queue_id > 0").select("topic", "tags")
     few = _load(spark, store).select("topic").limit(2)
 
-    plan, formatted = _plan(counted), _plan(counted, "formatted")
+    plan, formatted = _plan(chosen), _plan(chosen, "formatted")
 
     assert "GreaterThan(queue_id,0)" in plan
     scan = next(line for line in plan.splitlines() if "BatchScan orbitmq" in line)
@@ -207,6 +207,41 @@ def test_a_plan_shows_the_columns_and_filters_that_python_was_given(
     assert "Filter" not in plan.replace("PushedFilters", "").replace("RuntimeFilters", "")
     assert "Limit: 2" in _plan(few)
     assert len(few.collect()) == 2
+
+
+FIGURES = ["count(*)", "count(tags)", "min(size)", "max(store_time)"]
+
+
+@pytest.mark.feature("P17")
+def test_groups_are_counted_by_python_where_that_gives_few_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # Some segments, so some tasks with partial results, and a row of a bad place.
+    damaged = _damaged(next(one for one in DAMAGED_LOGS if one.startswith("bad-")), tmp_path)
+
+    def counted(reader: str, where: str, by: list[str], *figures: str) -> DataFrame:
+        frame = _load(spark, damaged.path, reader, rowPerKey="true", **damaged.options)
+        return frame.where(where).groupBy(*by).agg(*(F.expr(figure) for figure in figures))
+
+    def rows(frame: DataFrame) -> list[Any]:
+        return sorted(map(repr, frame.collect()))
+
+    pushed = ("queue_id >= 1", ["topic", "tags"], *FIGURES)
+    whole = ("true", ["topic", "tags", "queue_id"], *FIGURES)
+    for asked in (pushed, whole):
+        assert rows(counted("auto", *asked)) == rows(counted("rows", *asked))
+    assert "Groups: [topic, tags, queue_id, count(*)," in _plan(counted("auto", *whole))
+    assert "PushedAggregates: [topic, tags, queue_id" in _plan(counted("auto", *whole), "formatted")
+    for left in (
+        ("true", ["message_id"], "count(*)"),  # as many groups as rows
+        ("hex(message_id) > ''", ["topic"], "count(*)"),  # Spark has a filter to do before
+        ("true", ["topic"], "count(distinct tags)"),
+        ("true", ["topic"], "sum(size)"),
+        ("true", ["upper(topic)"], "count(*)"),
+        ("true", ["topic"], "max(size + 1)"),
+    ):
+        by = [F.expr(text) for text in left[1]]
+        assert "Groups: " not in _plan(counted("auto", left[0], by, *left[2:])), left
 
 
 @pytest.mark.feature("P17")

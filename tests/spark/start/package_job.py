@@ -1,6 +1,7 @@
 """A driver that asks its executors where OrbitMQ is: `python package_job.py MASTER SETTINGS-AS-JSON STORE`.
 
-It runs under spark-submit too; then MASTER is `-`.
+It runs under spark-submit too; then MASTER is `-`. With the Avro schema of the store's bodies behind it,
+they are decoded.
 """
 
 import json
@@ -18,7 +19,15 @@ def look(_: int) -> dict[str, Any]:
     return {"path": orbitmq.__path__[0], "python": sys.executable, "compiled_here": missed}
 
 
-def main(master: str, settings: str, store: str) -> None:
+def decoded(rows: Any, schema: str) -> list[Any]:
+    """Return what the bodies say, and what is wrong with those that say nothing."""
+    from orbitmq.spark import decode
+
+    found = decode(rows, schema, format="avro").select("log_offset", "value.*", "error")
+    return [list(row)[1:] for row in sorted(found.collect())]
+
+
+def main(master: str, settings: str, store: str, schema: str = "") -> None:
     from orbitmq.spark.start.session import make_session
 
     given = None if master == "-" else master
@@ -28,6 +37,8 @@ def main(master: str, settings: str, store: str) -> None:
         rows = spark.read.format("orbitmq").option("includeBody", "false").load(store)
         plan = rows._jdf.queryExecution().toString()
         answer = {"master": spark.sparkContext.master, "workers": workers, "count": rows.count()}
+        if schema:
+            answer["decoded"] = decoded(spark.read.format("orbitmq").load(store), schema)
         answer["reader"] = "columns" if "(columns)" in plan else "rows"
         sys.stdout.write(json.dumps(answer) + "\n")
     finally:

@@ -11,6 +11,7 @@ import pyspark
 import pytest
 
 import golden_stores
+from log_builder import LogBuilder, write_log
 from orbitmq import __version__
 from orbitmq.errors import SparkSetupError
 from orbitmq.spark.columns.install import COLUMNS, SETTING
@@ -101,15 +102,27 @@ def test_without_a_cache_directory_it_is_unpacked_where_the_executor_works(
     assert Path(path).is_relative_to(tmp_path)
 
 
-@pytest.mark.feature("P15", "P17")
+AVRO = '{"type": "record", "name": "R", "fields": [{"name": "x", "type": "long"}]}'
+AVRO_BODIES = {b"\x02": 1, b"\0\0\0\0\x07\x03": -2, b"\x80": None, b"\x80\x01": 64}
+
+
+@pytest.fixture(scope="module")
+def avro_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    builder = LogBuilder()
+    for body in AVRO_BODIES:
+        builder.append("Avro", body=body)
+    return write_log(builder, tmp_path_factory.mktemp("avro") / "store")
+
+
+@pytest.mark.feature("P3.options", "P15", "P17")
 def test_a_session_sends_the_package_and_the_reader_to_executors_that_lack_it(
-    cluster: StandaloneCluster, bare_python: Path, store: Path, tmp_path: Path
+    cluster: StandaloneCluster, bare_python: Path, avro_store: Path, tmp_path: Path
 ):
     settings = SMALL | quick_executors()
     settings |= {"spark.executorEnv.XDG_CACHE_HOME": str(tmp_path / "cache"), SETTING: COLUMNS}
 
     answer = run_command(
-        [sys.executable, str(JOB), cluster.master, json.dumps(settings), str(store)],
+        [sys.executable, str(JOB), cluster.master, json.dumps(settings), str(avro_store), AVRO],
         {"PYSPARK_PYTHON": str(bare_python)},
     )
 
@@ -118,7 +131,9 @@ def test_a_session_sends_the_package_and_the_reader_to_executors_that_lack_it(
         assert Path(worker["path"]).is_relative_to(tmp_path / "cache")
         assert worker["compiled_here"] == []  # the archive had it
     assert answer["reader"] == "columns"
-    assert answer["count"] == len(golden_stores.rows("mixed", "record"))
+    assert answer["count"] == len(AVRO_BODIES)
+    assert [value for value, _ in answer["decoded"]] == list(AVRO_BODIES.values())
+    assert [error is None for _, error in answer["decoded"]] == [True, True, False, True]
 
 
 @pytest.mark.feature("P15")

@@ -41,7 +41,15 @@ import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
+import org.apache.spark.sql.connector.expressions.aggregate.Count;
+import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
+import org.apache.spark.sql.connector.expressions.aggregate.Max;
+import org.apache.spark.sql.connector.expressions.aggregate.Min;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomSumMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -52,6 +60,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownLimit;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
@@ -181,8 +190,8 @@ public class DefaultSource implements TableProvider {
     }
   }
 
-  public static class Builder implements ScanBuilder, SupportsPushDownFilters, SupportsPushDownRequiredColumns,
-      SupportsPushDownLimit {
+  public static class Builder implements ScanBuilder, SupportsPushDownFilters, SupportsPushDownAggregates,
+      SupportsPushDownRequiredColumns, SupportsPushDownLimit {
     private StructType columns;
     private final ObjectNode query;
     private final ScanBuilder plain;
@@ -233,6 +242,26 @@ public class DefaultSource implements TableProvider {
       return pushed;
     }
 
+    /** Let Python count, if it takes that: a few rows for each batch come here then, and Spark adds them up. */
+    public boolean pushAggregation(Aggregation wanted) {
+      ObjectNode described = Aggregates.described(wanted);
+      if (described == null || !SQLConf.get().pythonFilterPushDown()) {
+        return false;
+      }
+      ObjectNode request = JSON.createObjectNode();
+      request.put("what", "groups");
+      ObjectNode asked = query.deepCopy();
+      asked.set("groups", described);
+      request.set("query", asked);
+      JsonNode schema = Pool.ask(python(), request).get("schema");
+      if (schema.isNull()) {
+        return false;
+      }
+      query.set("groups", described);
+      columns = (StructType) DataType.fromJson(schema.asText());
+      return true;
+    }
+
     public void pruneColumns(StructType required) {
       columns = required;
     }
@@ -247,10 +276,12 @@ public class DefaultSource implements TableProvider {
     }
 
     public Scan build() {
-      ArrayNode names = query.putArray("columns");
-      String[] fields = columns.fieldNames();
-      for (int i = 0; i < fields.length; i++) {
-        names.add(fields[i]);
+      if (!query.has("groups")) {
+        ArrayNode names = query.putArray("columns");
+        String[] fields = columns.fieldNames();
+        for (int i = 0; i < fields.length; i++) {
+          names.add(fields[i]);
+        }
       }
       return new ColumnScan(columns, query, pushed, plain);
     }
@@ -331,16 +362,21 @@ public class DefaultSource implements TableProvider {
       if (plain != null) {
         return plain.description();
       }
-      return "(columns) PushedFilters: " + filters() + limit(", Limit: ");
+      return "(columns) PushedFilters: " + filters() + aggregates(", Groups: ") + limit(", Limit: ");
     }
 
     public scala.collection.immutable.Map getMetaData() {
-      return new scala.collection.immutable.Map.Map3(
-          "PushedFilters", filters(), "PushedLimit", limit(""), "ReadSchema", columns.simpleString());
+      return new scala.collection.immutable.Map.Map4(
+          "PushedFilters", filters(), "PushedAggregates", aggregates(""), "PushedLimit", limit(""),
+          "ReadSchema", columns.simpleString());
     }
 
     private String filters() {
       return java.util.Arrays.toString(pushed);
+    }
+
+    private String aggregates(String before) {
+      return query.has("groups") ? before + java.util.Arrays.toString(columns.fieldNames()) : "";
     }
 
     private String limit(String before) {
@@ -438,6 +474,41 @@ public class DefaultSource implements TableProvider {
         }
       }
       return found;
+    }
+  }
+
+  /** Counts and the like by groups, as plain data; null for those that no source of ours takes. */
+  static class Aggregates {
+    static ObjectNode described(Aggregation wanted) {
+      ObjectNode found = JSON.createObjectNode();
+      ArrayNode by = found.putArray("by");
+      Expression[] groups = wanted.groupByExpressions();
+      for (int i = 0; i < groups.length; i++) {
+        by.add(column(groups[i]));
+      }
+      ArrayNode made = found.putArray("made");
+      AggregateFunc[] functions = wanted.aggregateExpressions();
+      for (int i = 0; i < functions.length; i++) {
+        AggregateFunc function = functions[i];
+        if (function instanceof CountStar) {
+          made.addObject().put("kind", "count");
+        } else if (function instanceof Count && !((Count) function).isDistinct()) {
+          made.addObject().put("kind", "count").put("column", column(((Count) function).column()));
+        } else if (function instanceof Min) {
+          made.addObject().put("kind", "min").put("column", column(((Min) function).column()));
+        } else if (function instanceof Max) {
+          made.addObject().put("kind", "max").put("column", column(((Max) function).column()));
+        } else {
+          return null;
+        }
+      }
+      return found;
+    }
+
+    /** The name of a column; one that no table has for everything else. */
+    private static String column(Expression expression) {
+      String[] names = expression instanceof NamedReference ? ((NamedReference) expression).fieldNames() : new String[0];
+      return names.length == 1 ? names[0] : ".";
     }
   }
 

@@ -4,7 +4,7 @@ A request is its length (4 bytes, big-endian) and JSON. An answer is made of fra
 many bytes.
 
 frame | bytes
-J     | JSON: the answer to `schema`, `filters` and `plan`
+J     | JSON: the answer to `schema`, `filters`, `groups` and `plan`
 A     | a part of an Arrow stream
 M     | JSON, after the stream: what was read
 E     | text: what went wrong, instead of anything that would have followed

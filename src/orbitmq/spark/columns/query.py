@@ -13,11 +13,13 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
+from orbitmq.spark.columns.groups import Groups
 from orbitmq.spark.shared_paths import absolute_text
 from orbitmq.spark.source.log_table import PLACE_BYTES, LogTable, LogTask
 from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.pushdown import pushed
+from orbitmq.spark.source.row_columns import arrow_schema
 from orbitmq.spark.source.schemas import MESSAGE_SCHEMA, table_schema
 
 COUNTED: Final = "queue_id"
@@ -67,11 +69,12 @@ class Query(msgspec.Struct, frozen=True):
     columns: list[str] | None = None
     filters: list[FilterText] = []
     limit: int | None = None
+    groups: Groups | None = None
 
     def schema_text(self) -> str:
         """Return the schema of the whole table as Spark writes it."""
         options = self._options
-        return table_schema(options.row_per_key, options.body_is_text).json()
+        return table_schema(options.row_per_key, options.body_as).json()
 
     def taken(self) -> list[bool]:
         """Return of each filter whether the table does it."""
@@ -79,6 +82,14 @@ class Query(msgspec.Struct, frozen=True):
         if not self._options.pushdown:
             return [False] * len(self.filters)
         return [one is not None and not pushed([one])[1] for one in self._filters()]
+
+    def grouped_schema_text(self) -> str | None:
+        """Return the columns of the groups; None: Spark makes them itself."""
+        self._table()  # looks at the schema
+        groups = self.groups
+        if groups is None or not self._options.pushdown or not groups.is_taken():
+            return None
+        return groups.schema().json()
 
     def absolute_options(self) -> dict[str, str]:
         """Return the options for tasks: a relative path counts from where the query is planned."""
@@ -97,10 +108,15 @@ class Query(msgspec.Struct, frozen=True):
                 yield task
 
     def arrow_schema(self) -> pa.Schema:
+        if self.groups is not None:
+            return arrow_schema(self.groups.schema())
         return self._filtered().arrow_schema
 
     def rows(self, task: LogTask, name: str, metrics: ReadMetrics) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task, not more than the limit; `name` is for its figures."""
+        if self.groups is not None:
+            yield from self._grouped(self.groups, task, name, metrics)
+            return
         left = self.limit
         for batch in self._filtered().batches(task, name, metrics):
             yield batch if left is None else batch.slice(0, left)
@@ -108,6 +124,13 @@ class Query(msgspec.Struct, frozen=True):
                 left -= batch.num_rows
                 if left <= 0:
                     return
+
+    def _grouped(
+        self, groups: Groups, task: LogTask, name: str, metrics: ReadMetrics
+    ) -> Iterator[pa.RecordBatch]:
+        schema = arrow_schema(groups.schema())
+        for batch in self._filtered().batches(task, name, metrics):
+            yield groups.grouped(batch, schema)
 
     @property
     def _options(self) -> ReadOptions:
@@ -124,6 +147,8 @@ class Query(msgspec.Struct, frozen=True):
         self._table()  # a wrong column is wrong also where the query does not need it
         whole = self._whole_schema()
         names = whole.fieldNames() if self.columns is None else self.columns or [COUNTED]
+        if self.groups is not None:
+            names = self.groups.columns()
         known = {field.name: field for field in (*MESSAGE_SCHEMA.fields, *whole.fields)}
         table = LogTable(self._options, StructType([known[name] for name in names]))
         if table.push([one for one in self._filters() if one is not None]):

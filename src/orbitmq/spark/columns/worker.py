@@ -27,9 +27,9 @@ _TYPE: Final = "orbitmq.errors"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What the reader wants: the schema, an answer about filters, a plan, or the rows of a task."""
+    """What the reader wants: the schema, an answer about filters or groups, a plan, the rows of a task."""
 
-    what: Literal["schema", "filters", "plan", "read"]
+    what: Literal["schema", "filters", "groups", "plan", "read"]
     query: Query
     task: LogTask | None = None
     name: str = ""
@@ -60,6 +60,7 @@ def _answer(link: socket.socket, request: Request) -> None:
     answers: dict[str, Any] = {
         "schema": lambda: {"schema": query.schema_text()},
         "filters": lambda: {"taken": query.taken()},
+        "groups": lambda: {"schema": query.grouped_schema_text()},
         "plan": lambda: {"tasks": query.tasks(), "options": query.absolute_options()},
     }
     if request.what in answers:

@@ -22,7 +22,7 @@ from orbitmq.format.compression import decompress
 from orbitmq.format.kernels import Kernels
 from orbitmq.log_read import BadPlace, OnBad, Segment
 from orbitmq.message import SysFlag
-from orbitmq.spark.source.body_text import as_json, as_text
+from orbitmq.spark.source.body_text import as_json, as_text, as_variant
 from orbitmq.spark.source.key_rows import key_rows
 from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import BadRecords, BodyAs, ReadOptions
@@ -95,7 +95,7 @@ class Columns:
     @property
     def reads_body(self) -> bool:
         # What `error` says of a body may not depend on what else a query selects.
-        needs = {BODY, ERROR} if self.options.body_is_text else {BODY}
+        needs = {BODY, ERROR} if self.options.reads_text else {BODY}
         return self.options.include_body and not needs.isdisjoint(self.names)
 
     @property
@@ -107,7 +107,7 @@ class Columns:
 def _require_column(name: str, kind: str, nullable: bool, options: ReadOptions) -> None:
     if name == KEY and not options.row_per_key:
         raise ConfigError("schema", name, "set the option rowPerKey to true for this column")
-    known = table_columns(options.row_per_key, options.body_is_text)
+    known = table_columns(options.row_per_key, options.body_as)
     if name not in known:
         rule = f"no such column; there are {', '.join(MESSAGE_COLUMNS)}"
         raise ConfigError("schema", name, rule)
@@ -282,18 +282,20 @@ def _batch(made: RowColumns, columns: Columns, bodies: dict[int, bytes]) -> pa.R
 
 
 def _body_columns(
-    made: RowColumns, columns: Columns, bodies: dict[int, bytes]
+    rows: RowColumns, columns: Columns, bodies: dict[int, bytes]
 ) -> dict[str, pa.Array]:
     """Return the bodies in the form that was asked for, and what is wrong with those that have none."""
-    stored = _replaced_bodies(made, bodies) if bodies else made.column(BODY)
+    stored = _replaced_bodies(rows, bodies) if bodies else rows.column(BODY)
     match columns.options.body_as:
         case BodyAs.BINARY:
             return {BODY: stored}
         case BodyAs.TEXT:
-            texts, errors = as_text(stored)
+            made, errors = as_text(stored)
         case BodyAs.JSON:
-            texts, errors = as_json(stored)
-    return {BODY: texts, ERROR: errors}
+            made, errors = as_json(stored)
+        case BodyAs.VARIANT:
+            made, errors = as_variant(stored)
+    return {BODY: made, ERROR: errors}
 
 
 def _replaced_bodies(made: RowColumns, bodies: dict[int, bytes]) -> pa.Array:

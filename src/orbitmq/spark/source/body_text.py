@@ -1,4 +1,4 @@
-"""Bodies as text (option `bodyAs`): those that cannot be are null, with words why.
+"""Bodies as text, JSON or variants (option `bodyAs`): those that cannot be are null, with words why.
 
 A message whose body is something else is no damaged record: it stays a row, whatever `badRecords` says.
 """
@@ -10,9 +10,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orbitmq.spark.source.body_variant import VariantError
+from orbitmq.spark.source.body_variant import variant as variant_of
+from orbitmq.spark.source.row_columns import VARIANT
+
 _JSON: Final = msgspec.json.Decoder(type=msgspec.Raw)  # looks at every character, and makes nothing
 _OF_LIBRARY: Final = "JSON is malformed: "
 
+NOTHING: Final = (b"", b"")
+
+Variant = tuple[bytes, bytes]
 Faults = Sequence[str | None]
 
 
@@ -25,6 +32,27 @@ def as_json(bodies: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return bodies as strings that are JSON, and for each the reason why it is null."""
     pairs = zip(bodies, _text_faults(bodies), strict=True)
     return _without(bodies, [fault or _json_fault(body.as_buffer()) for body, fault in pairs])
+
+
+def as_variant(bodies: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return bodies that are JSON as variants, and for each the reason why it is null."""
+    made: list[Variant] = []
+    faults: list[str | None] = []
+    for text, no_json in zip(*(array.to_pylist() for array in as_json(bodies)), strict=True):
+        variant, fault = (NOTHING, no_json) if text is None else _variant(text)
+        made.append(variant)
+        faults.append(fault)
+    pieces = [pa.array(piece, type=pa.binary()) for piece in zip(*made, strict=True)]
+    errors = pa.array(faults, type=pa.string())
+    variants = pa.StructArray.from_arrays(pieces, fields=list(VARIANT), mask=errors.is_valid())
+    return variants, errors
+
+
+def _variant(text: str) -> tuple[Variant, str | None]:
+    try:
+        return variant_of(text), None
+    except VariantError as error:
+        return NOTHING, f"the body is no JSON that a variant can hold: {error}"
 
 
 def _without(bodies: pa.Array, faults: Faults) -> tuple[pa.Array, pa.Array]:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from orbitmq.errors import FormatError
 from orbitmq.format.columns import Bytes, Ints, Rows
@@ -36,6 +36,14 @@ _SIMPLE_TYPES: Final[dict[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
+VARIANT: Final = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        # By this Spark knows a variant from any other struct.
+        pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
+    ]
+)
+
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return how Arrow names the types of our columns; Spark has that too, but keeps it to itself."""
@@ -46,6 +54,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _arrow_type(kind: DataType) -> pa.DataType:
     if isinstance(kind, ArrayType):
         return pa.list_(pa.field("element", _arrow_type(kind.elementType), kind.containsNull))
+    if isinstance(kind, VariantType):
+        return VARIANT
     if isinstance(kind, MapType):
         value = pa.field("value", _arrow_type(kind.valueType), kind.valueContainsNull)
         return pa.map_(pa.field("key", _arrow_type(kind.keyType), nullable=False), value)

@@ -24,7 +24,8 @@ body_crc        | int                | bodyCRC                   |
 body_length     | int                | bodyLength                | of the body as stored
 properties      | map<string,string> | properties                | all of them, those above included
 body            | binary             | body                      | null with includeBody=false; a string with
-                |                    |                           | bodyAs=text and bodyAs=json
+                |                    |                           | bodyAs=text and bodyAs=json, a variant
+                |                    |                           | with bodyAs=variant
 error           | string             |                           | null if good; with badRecords=keep
                 |                    |                           | what is wrong with this place of the log,
                 |                    |                           | with bodyAs why this body is null
@@ -54,6 +55,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VariantType,
 )
 
 _TEXT, _INT, _LONG, _TIME = StringType(), IntegerType(), LongType(), TimestampType()
@@ -85,6 +87,12 @@ MESSAGE_COLUMNS: Final[dict[str, DataType]] = {
 
 BODY: Final = "body"
 ERROR: Final = "error"
+_BODY_TYPES: Final[dict[str, DataType]] = {
+    "binary": BinaryType(),
+    "text": _TEXT,
+    "json": _TEXT,
+    "variant": VariantType(),
+}
 KEY: Final = "key"
 """The column of a table with a row for each key (option rowPerKey)."""
 ALL_COLUMNS: Final = {**MESSAGE_COLUMNS, KEY: _TEXT}
@@ -97,13 +105,13 @@ KEY_SCHEMA: Final = StructType(
 )
 
 
-def table_columns(row_per_key: bool, body_is_text: bool) -> dict[str, DataType]:
-    """Return the columns of a table with their types."""
+def table_columns(row_per_key: bool, body_as: str) -> dict[str, DataType]:
+    """Return the columns of a table with their types; `body_as` is the option bodyAs."""
     columns = ALL_COLUMNS if row_per_key else MESSAGE_COLUMNS
-    return {**columns, BODY: _TEXT} if body_is_text else columns
+    return {**columns, BODY: _BODY_TYPES[body_as]}
 
 
-def table_schema(row_per_key: bool, body_is_text: bool = False) -> StructType:
+def table_schema(row_per_key: bool, body_as: str = "binary") -> StructType:
     """Return the columns of a table for which nobody gave a schema."""
-    columns = table_columns(row_per_key, body_is_text)
+    columns = table_columns(row_per_key, body_as)
     return StructType([StructField(name, kind, nullable=True) for name, kind in columns.items()])

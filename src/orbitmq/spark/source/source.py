@@ -37,7 +37,7 @@ class OrbitmqSource(DataSource):
 
     def schema(self) -> StructType:
         options = ReadOptions.parse(self.options)
-        return table_schema(options.row_per_key, options.body_is_text)
+        return table_schema(options.row_per_key, options.body_as)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.parse(self.options)
