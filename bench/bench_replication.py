@@ -3,9 +3,11 @@
     python bench/bench_replication.py [--size full|smoke] [--only NAME ...] [--directory DIR] [--json FILE]
 
 A primary with one replica of each kind, Java 5.3.3 and ours, run beside each other and are driven by turns,
-so that both see the same machine; the two brokers of a pair share it. Parts: async (sends while a replica
-follows, beside a broker without one), sync (each answer waits for the replica, inSyncReplicas=2), catch-up (a
-replica that was away while its primary got some gigabytes; from its first byte to its last).
+so that both see the same machine; the two brokers of a pair share it, and CPU time is that of both.
+
+Parts: async (sends while a replica follows, beside a broker without one), sync (each answer waits for the
+replica, inSyncReplicas=2), catch-up (a replica that was away while its primary got some gigabytes; from its
+first byte to its last).
 
 Every figure is checked: an answer that is no success, or a log that is not equally long, ends the run.
 """
@@ -21,7 +23,7 @@ from pathlib import Path
 
 import harness
 from broker_drive import SMALL_LOG, Row, drive, lines_of, say
-from broker_sides import ORBITMQ, Side, java
+from broker_sides import ORBITMQ, Side, java, process_seconds
 from compat.java_cluster import BROKER_MAIN, broker_settings, write_settings
 from compat.java_store import why_not
 from compat.server_process import ServerProcess, ask, free_port, is_registered
@@ -69,6 +71,11 @@ class Pair(Side):
         self.replica = ServerProcess(
             "replica", command, port, place, lambda: is_registered(address, self.namesrv)
         )
+
+    def cpu_seconds(self) -> float:
+        """Return what both brokers used so far."""
+        process = self.replica.process
+        return super().cpu_seconds() + (process_seconds(process.pid) if process is not None else 0)
 
     @contextmanager
     def copied(self) -> Iterator[None]:

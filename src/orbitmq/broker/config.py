@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from orbitmq.broker.failover.access import Access
 from orbitmq.broker.failover.place import parse_place
 from orbitmq.errors import ConfigError
 from orbitmq.format.ha_frame import BATCH_BYTES_MAX
@@ -101,6 +102,11 @@ class BrokerConfig:
     # Failover by a coordinator (`failover/`). Ours.
     failover: str = key("failover", "")  # etcd://host:port[,host:port][/prefix]; empty: none
     failover_lease_ms: int = key("failoverLeaseMs", 10 * SECOND_MS, least=2 * SECOND_MS)
+    failover_ca_file: str = key("failoverCaFile", "")
+    failover_cert_file: str = key("failoverCertFile", "")
+    failover_key_file: str = key("failoverKeyFile", "")
+    failover_user: str = key("failoverUser", "")
+    failover_password_file: str = key("failoverPasswordFile", "")
 
     # Topics and groups.
     auto_create_topic: bool = key("autoCreateTopicEnable", True, live=True)
@@ -225,7 +231,7 @@ class BrokerConfig:
         self.register_ms = min(max(self.register_ms, REGISTER_MS_MIN), REGISTER_MS_MAX)
 
     def _require_failover(self) -> None:
-        parse_place(self.failover)
+        self.failover_access.require(tls=parse_place(self.failover).tls)
         waits = self.store.role is not Role.ASYNC_PRIMARY
         rule = "must be SYNC_MASTER or SLAVE with failover: only who has all may take over"
         require("brokerRole", self.store.role.value, waits, rule)
@@ -284,6 +290,17 @@ class BrokerConfig:
     @property
     def is_replica(self) -> bool:
         return self.store.role is Role.REPLICA
+
+    @property
+    def failover_access(self) -> Access:
+        """How this broker gets into its coordinator."""
+        return Access(
+            self.failover_ca_file,
+            self.failover_cert_file,
+            self.failover_key_file,
+            self.failover_user,
+            self.failover_password_file,
+        )
 
     @property
     def ha_port_given(self) -> bool:

@@ -49,7 +49,9 @@ class Replica:
         """Where the primary answers requests; empty: no name server has told it yet."""
         self.hello = b""
         """Who this is, for a primary that is to know it (failover)."""
-        self._leaves = False  # a connection to somebody else than the primary is ended
+        self._wish = [
+            ""
+        ]  # another list whenever somebody else's connection is to be left for this one
         self.primary_end = 0
         """How long the primary's log was when it last told; 0: it never did."""
         self._told = ""  # the last failure, told once
@@ -66,9 +68,9 @@ class Replica:
         self.address = where.master_addr or self.address
 
     def follow(self, where: RegisterBrokerAnswer) -> None:
-        """Follow this primary and nobody else, whoever is followed now: a coordinator says so."""
+        """Follow this primary, whoever is followed now: a coordinator says so, or it came after that one."""
         self.use_primary(where)
-        self._leaves = True
+        self._wish = [self._primary]
 
     def start(self) -> None:
         self._stopping.clear()
@@ -124,17 +126,26 @@ class Replica:
     def _run(self) -> None:
         wait_ms = AGAIN_MS
         while not self._stopping.is_set():
-            primary = self._primary
+            wish, primary = self._wish, self._primary  # in this order: a later wish is another one
             if primary:
                 try:
-                    self._follow(primary)
+                    self._follow(primary, wish)
                 except (OrbitError, OSError) as error:
                     self._tell(primary, error)
                 except Exception:
                     logger.exception("primary %s: the replica failed, tried again", primary)
                 wait_ms = AGAIN_MS if self.connected else min(2 * wait_ms, AGAIN_MS_MAX)
                 self.connected = False
-            self._clock.wait(self._stopping, wait_ms if primary else READ_MS)
+            self._pause(primary, wait_ms if primary else READ_MS)
+
+    def _pause(self, primary: str, wait_ms: float) -> None:
+        """Wait before the next try, shorter if there is another primary to follow."""
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        while self._primary == primary and not self._stopping.is_set():
+            left_ms = until_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                return
+            self._clock.wait(self._stopping, min(left_ms, READ_MS))
 
     def _tell(self, primary: str, error: Exception) -> None:
         text = f"primary {primary}: not followed, tried again: {error}"
@@ -142,7 +153,7 @@ class Replica:
             logger.warning("%s", text)
             self._told = text
 
-    def _follow(self, primary: str) -> None:
+    def _follow(self, primary: str, wish: list[str]) -> None:
         host, _, port = primary.rpartition(":")
         address = host.strip("[]"), int(port)
         with socket.create_connection(address, CONNECT_MS / 1000) as connection:
@@ -161,7 +172,7 @@ class Replica:
             logger.info("primary %s: followed from log offset %d on", primary, begin)
             self._told, self.connected = "", True
             connection.settimeout(READ_MS / 1000)
-            self._receive(connection, primary)
+            self._receive(connection, primary, wish)
 
     def _report(self, connection: socket.socket, log_offset: int) -> None:
         connection.settimeout(CONNECT_MS / 1000)
@@ -170,7 +181,7 @@ class Replica:
         self._reported, self._reported_ms = log_offset, self._clock.monotonic_ms()
         self._wrote_at_ms = self._clock.now_ms()
 
-    def _receive(self, connection: socket.socket, primary: str) -> None:
+    def _receive(self, connection: socket.socket, primary: str, wish: list[str]) -> None:
         filled, view = 0, memoryview(self._buffer)
         heard_ms = self._clock.monotonic_ms()
         while not self._stopping.is_set():
@@ -181,8 +192,8 @@ class Replica:
             now_ms = self._clock.monotonic_ms()
             if count == 0:
                 raise ConnectionError("it closed the connection")
-            if self._leaves and self._primary != primary:
-                raise ConnectionError(f"{self._primary} is the primary now")
+            if self._wish is not wish and self._wish != [primary]:
+                raise ConnectionError(f"{self._wish[0]} is the primary now")
             if count > 0:
                 heard_ms, self._read_at_ms = now_ms, self._clock.now_ms()
                 self._rate.add(count)
