@@ -1,6 +1,6 @@
 """Copies of the log against RocketMQ's own: what a replica costs its primary, and how fast one catches up.
 
-    python bench/bench_replication.py [--size full|smoke] [--only NAME ...] [--directory DIR] [--json FILE]
+    python bench/bench_replication.py [--size full|smoke] [--only NAME ...] [--depths N ...]
 
 A primary with one replica of each kind, Java 5.3.3 and ours, run beside each other and are driven by turns,
 so that both see the same machine; the two brokers of a pair share it, and CPU time is that of both.
@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import harness
@@ -122,7 +122,9 @@ def turns(sides: dict[str, Side], topics: dict[str, str], size: Size, depth: int
     for _ in range(size.rounds):
         for name, side in sides.items():
             options = {"depth": depth, "seconds": size.seconds, "warm": size.warm}
+            before = process_seconds(side.pid)
             row = drive(side, "send", topics[name], **options)
+            row["primary_cpu"] = (process_seconds(side.pid) - before) / row["messages"] * 1e6
             say(
                 f"  {name:14} {depth:4} in flight {row['rate']:10,.0f}/s, p50 {row['p50_ms']:.2f} ms"
             )
@@ -152,6 +154,10 @@ def part_async(root: Path, size: Size, kinds: list[str]) -> list[Line]:
             share = 100 * rows["ours"]["rate"] / rows["ours alone"]["rate"]
             what = f"with a replica, of the rate without, {depth} in flight"
             lines.append(Line(what, share, unit="%", goal=ALONE_SHARE, goal_unit="%"))
+            own, bare_own = rows["ours"]["primary_cpu"], rows["ours alone"]["primary_cpu"]
+            what = f"CPU s a million of the primary, {depth} in flight"
+            lines.append(Line(what, own, unit="s", more_is_better=False))
+            lines.append(Line(f"{what}, without", bare_own, unit="s", more_is_better=False))
         for pair in pairs:
             pair.await_equal()
     return lines
@@ -218,6 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--depths", nargs="+", type=int, help="so many sends in flight")
     parser.add_argument("--without-java", action="store_true", help="our side alone")
     parser.add_argument("--directory", type=Path, help="where the stores are made")
     parser.add_argument("--json", type=Path, help="write the figures here too")
@@ -226,11 +233,13 @@ def main() -> None:
     kinds = ["ours"] if arguments.without_java or reason else ["java", "ours"]
     if reason and not arguments.without_java:
         say(f"without RocketMQ's side: {reason}")
+    size = SIZES[arguments.size]
+    size = replace(size, depths=tuple(arguments.depths or size.depths))
     lines: list[Line] = []
     for name in arguments.only:
         say(f"{name}: {PARTS[name].__doc__}")
         with tempfile.TemporaryDirectory(dir=arguments.directory) as scratch:
-            lines += PARTS[name](Path(scratch), SIZES[arguments.size], kinds)
+            lines += PARTS[name](Path(scratch), size, kinds)
     print(harness.machine())
     print(harness.table(lines))
     if arguments.json:

@@ -186,6 +186,7 @@ OWN_KEYS: Final = LOG_KEYS | {
     "maxIndexFileNum",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "primaryAddress",
     "pullTransfer",
     "stateSyncAllInterval",
     "stateSyncInterval",

@@ -95,6 +95,7 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "haMasterAddress",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "primaryAddress",
     "stateSyncAllInterval",
     "stateSyncInterval",
     "syncMasterAsInV4",
@@ -130,7 +131,11 @@ def test_defaults_that_the_recording_does_not_tell() -> None:
         "live",
     )
     assert ours["transactionCheckInterval"] == "30000"
-    assert (ours["haListenPort"], ours["haMasterAddress"]) == ("10912", "")
+    assert (ours["haListenPort"], ours["haMasterAddress"], ours["primaryAddress"]) == (
+        "10912",
+        "",
+        "",
+    )
     assert ours["syncMasterAsInV4"] == "false"
     assert (ours["failover"], ours["failoverLeaseMs"]) == ("", "10000")
     assert {ours[f"failover{name}"] for name in ("CaFile", "CertFile", "KeyFile")} == {""}

@@ -86,6 +86,7 @@ class BrokerConfig:
     # Replication (`replication/`).
     ha_port: int = key("haListenPort", DEFAULT_HA_PORT)  # not given: listenPort + 1 if that is free
     ha_primary: str = key("haMasterAddress", "")  # empty: as name servers say
+    primary_address: str = key("primaryAddress", "")  # ours: where it answers requests
     ha_batch_bytes: int = key("haTransferBatchSize", 32 * KiB, least=1, live=True)
     ha_heartbeat_ms: int = key("haSendHeartbeatInterval", 5 * SECOND_MS, least=1, live=True)
     ha_silence_ms: int = key("haHousekeepingInterval", 20 * SECOND_MS, least=1, live=True)
@@ -236,7 +237,11 @@ class BrokerConfig:
         rule = "must be SYNC_MASTER or SLAVE with failover: only who has all may take over"
         require("brokerRole", self.store.role.value, waits, rule)
         rule = "must be empty with failover: the coordinator says who is the primary"
-        require("haMasterAddress", self.ha_primary, not self.ha_primary, rule)
+        for name, value in (
+            ("haMasterAddress", self.ha_primary),
+            ("primaryAddress", self.primary_address),
+        ):
+            require(name, value, not value, rule)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "BrokerConfig":

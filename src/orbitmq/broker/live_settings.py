@@ -41,8 +41,8 @@ _REASONS: Final = {
         "brokerName brokerClusterName brokerId"
     ),
     "addresses and ports are taken at the start": (
-        "listenPort bindAddress brokerIP1 haListenPort haMasterAddress serverSocketBacklog "
-        "serverChannelMaxIdleTimeSeconds"
+        "listenPort bindAddress brokerIP1 haListenPort haMasterAddress primaryAddress "
+        "serverSocketBacklog serverChannelMaxIdleTimeSeconds"
     ),
     "the files that are open lie there": (
         "storePathRootDir storePathCommitLog readOnlyCommitLogStorePaths"

@@ -22,7 +22,6 @@ from orbitmq.broker.failover.place import parse_place
 from orbitmq.broker.failover.published import Published
 from orbitmq.broker.failover.rules import Act, Decision, Standing, decide, heirs
 from orbitmq.broker.failover.sync_set import SyncSet, least_of
-from orbitmq.broker.failover.tokens import Tokens
 from orbitmq.broker.replication.in_sync import InSync
 from orbitmq.broker.replication.primary import HaServer
 from orbitmq.broker.replication.replica import Replica
@@ -73,7 +72,6 @@ class Failover:
         self._wake, self._looked = asyncio.Event(), asyncio.Event()
         self._turning = asyncio.Lock()  # a turn, or an operator's wish
         self._tasks: list[asyncio.Task[None]] = []
-        self._tokens = Tokens()
 
     # The broker
 
@@ -98,7 +96,7 @@ class Failover:
         own, store, replication = self._own(context), context.store, context.replication
         if in_sync is not None and isinstance(replication, HaServer):
             sync = SyncSet(own, self._config, self._clock, lambda: store.max_log_offset)
-            replication.know(self._tokens, sync)
+            replication.know(sync)
             self._published = Published(self._coordinator, sync, in_sync)
             in_sync.guard = self
         elif isinstance(replication, Replica):
@@ -156,10 +154,6 @@ class Failover:
     def _reason(self) -> str:
         trouble = f"{self._config.failover}: {self._trouble}" if self._trouble else ""
         return trouble or self._why or "it waits for one"
-
-    def welcome(self, member: Member) -> int:
-        """Return what a member is to say first at the HA port, so that its reports are known for its own."""
-        return self._tokens.give(member) if self._published is not None else 0
 
     # The lease
 

@@ -5,6 +5,7 @@ from orbitmq.broker.failover.failover import Failover
 from orbitmq.broker.failover.following import lead
 from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.replication.primary import HaServer
 from orbitmq.broker.replication.promises import Promises, gather
 from orbitmq.broker.replication.replica import Replica
 from orbitmq.broker.replication.succession import ask_epochs
@@ -47,8 +48,8 @@ class ReplicationProcessor(Processor):
     def _own_epochs(self, connection: Connection, request: Command) -> Command:
         context = self._context
         told = context.succession.told(context, context.registration.ha_address)
-        if request.body and context.failover is not None:
-            told.token = context.failover.welcome(Member.decode(request.body))
+        if request.body and isinstance(context.replication, HaServer):
+            told.token = context.replication.tokens.give(Member.decode(request.body))
         return request.answer(body=told.encode())
 
     @answers(RequestCode.PROMOTE_REPLICA)

@@ -18,6 +18,7 @@ from orbitmq.broker.replication.succession import Succession
 from orbitmq.errors import FormatError, OrbitError, RemoteProtocolError
 from orbitmq.format.ha_frame import BATCH_BYTES_MAX, FRAME_BYTES_MAX, HEADER, REPORT
 from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.replication import PrimaryConnection, ReplicationStatus
 from orbitmq.wire.headers.registration import RegisterBrokerAnswer
 
@@ -45,10 +46,10 @@ class Replica:
         self._thread: threading.Thread | None = None
         decided = succession.decided
         self._primary = context.config.ha_primary or (decided.ha_primary if decided else "")
-        self.address = decided.primary if decided else ""
+        self.address = context.config.primary_address or (decided.primary if decided else "")
         """Where the primary answers requests; empty: no name server has told it yet."""
-        self.hello = b""
-        """Who this is, for a primary that is to know it (failover)."""
+        self.hello = Member(id="", address=context.address).encode()
+        """Who this is, for the primary; a member of failover has an id."""
         self._wish = [
             ""
         ]  # another list whenever somebody else's connection is to be left for this one
@@ -62,10 +63,10 @@ class Replica:
         self._read_at_ms = self._wrote_at_ms = 0  # by the wall clock, for tools; 0: never
 
     def use_primary(self, where: RegisterBrokerAnswer) -> None:
-        """Follow the primary whose HA port a name server tells; haMasterAddress is stronger."""
+        """Follow the primary that a name server tells; haMasterAddress and primaryAddress are stronger."""
         if not self._config.ha_primary and where.ha_server_addr:
             self._primary = where.ha_server_addr
-        self.address = where.master_addr or self.address
+        self.address = self._config.primary_address or where.master_addr or self.address
 
     def follow(self, where: RegisterBrokerAnswer) -> None:
         """Follow this primary, whoever is followed now: a coordinator says so, or it came after that one."""
