@@ -31,7 +31,6 @@ from harness import Line
 
 GET_BROKER_RUNTIME_INFO = 28
 WITHIN_S = 600
-FILL_S = 2.0  # a driver that sends what a replica is to lack runs so long
 ALONE_SHARE = 90.0
 SYNC_GOAL, CATCH_UP_GOAL = 1.5, 3.0
 SYNC = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
@@ -46,11 +45,12 @@ class Size:
     warm: float
     behind_bytes: int  # what a replica has to catch up with
     rounds: int = 1
+    fill: float = 0.5  # so long a driver runs that sends what a replica is to lack
     settings: tuple[tuple[str, str], ...] = ()
 
 
 SIZES = {
-    "full": Size((1, 16, 64, 256), 4, 1.5, 4 << 30, rounds=3),
+    "full": Size((1, 16, 64, 256), 4, 1.5, 4 << 30, rounds=3, fill=5),
     "smoke": Size((4,), 0.2, 0.05, 4 << 20, settings=SMALL_LOG),
 }
 
@@ -179,7 +179,7 @@ def part_sync(root: Path, size: Size, kinds: list[str]) -> list[Line]:
 
 def part_catch_up(root: Path, size: Size, kinds: list[str]) -> list[Line]:
     """A replica that was away while its primary got more; one kind after the other."""
-    found: dict[str, float] = {}
+    found: dict[str, tuple[float, float]] = {}
     for kind in kinds:
         pair = Pair(kind, root, dict(size.settings), "-behind")
         with pair.running():
@@ -188,33 +188,38 @@ def part_catch_up(root: Path, size: Size, kinds: list[str]) -> list[Line]:
             with pair.copied():
                 began = log_end(pair.replica.address)
             while log_end(pair.address) - began < size.behind_bytes:
-                drive(pair, "send", topic, depth=16, batch=16, seconds=FILL_S, warm=0.0)
-            found[kind] = _caught_up(pair, began) / 1e6
-        say(f"  {kind:5} {found[kind]:8,.1f} MB/s")
-    line = Line("catch-up", found["ours"], found.get("java"), "MB/s", goal=CATCH_UP_GOAL)
-    return [line]
+                drive(pair, "send", topic, depth=16, batch=16, seconds=size.fill, warm=0.0)
+            found[kind] = _caught_up(pair, began)
+        rate, cpu = found[kind]
+        say(f"  {kind:5} {rate:8,.1f} MB/s, {cpu:.2f} CPU s a GB of both brokers")
+    rates, cpus = ({kind: row[at] for kind, row in found.items()} for at in (0, 1))
+    what = "catch-up, CPU s a GB"
+    return [
+        Line("catch-up", rates["ours"], rates.get("java"), "MB/s", goal=CATCH_UP_GOAL),
+        Line(what, cpus["ours"], cpus.get("java"), "s", more_is_better=False),
+    ]
 
 
-def _caught_up(pair: Pair, began: int) -> float:
-    """Start the replica; return bytes a second from when it has more until it has everything."""
+def _caught_up(pair: Pair, began: int) -> tuple[float, float]:
+    """Start the replica; return MB a second from when it has more until it has everything, and CPU s a GB."""
     end, until = log_end(pair.address), time.monotonic() + WITHIN_S
     pair.replica.start()
     try:
         at = log_end(pair.replica.address)
-        first, started = max(at, began), time.perf_counter()
+        first, started, used = max(at, began), time.perf_counter(), pair.cpu_seconds()
         while at < end:
             if time.monotonic() > until:
                 raise SystemExit(f"{pair.kind}: no catching up\n{pair.replica.tail()}")
             time.sleep(0.005)
             at = log_end(pair.replica.address)
             if at == first:
-                started = time.perf_counter()
-        took = time.perf_counter() - started
+                started, used = time.perf_counter(), pair.cpu_seconds()
+        took, used = time.perf_counter() - started, pair.cpu_seconds() - used
     finally:
         pair.replica.kill()
     if end == first:
         raise SystemExit(f"{pair.kind}: the replica had everything before it was looked at")
-    return (end - first) / took
+    return (end - first) / took / 1e6, used / (end - first) * 1e9
 
 
 PARTS = {"async": part_async, "sync": part_sync, "catch-up": part_catch_up}

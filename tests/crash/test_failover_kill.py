@@ -138,7 +138,10 @@ def promote_one(cluster: FailoverCluster, old: int) -> int:
     deadline, remark = time.monotonic() + WAIT_SECONDS, ""
     while True:
         for number in others:
-            code, remark, _ = ask(cluster.nodes[number].direct, RequestCode.PROMOTE_REPLICA)
+            try:
+                code, remark, _ = ask(cluster.nodes[number].direct, RequestCode.PROMOTE_REPLICA)
+            except OSError as error:  # it starts again: it was the primary before, and is cut
+                code, remark = -1, str(error)
             if code == 0:
                 return number
         assert time.monotonic() < deadline, remark
