@@ -2,6 +2,7 @@
 
 import json
 import ssl
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -99,11 +100,10 @@ def _state(admin: Admin) -> str:
 def _check_refused(etcd: ServerProcess, access: Access, words: str) -> None:
     async def main() -> None:
         place = parse_place(f"etcds://{etcd.address}")
-        coordinator = EtcdCoordinator(place, "cluster", "name", 2_000, access)
-        with pytest.raises(WireError, match=words) as told:
-            await coordinator.look()
-        assert "wrong" not in str(told.value)
-        coordinator.close()
+        with closing(EtcdCoordinator(place, "cluster", "name", 2_000, access)) as coordinator:
+            with pytest.raises(WireError, match=words) as told:
+                await coordinator.look()
+            assert "wrong" not in str(told.value)
 
     run_async(main)
 
