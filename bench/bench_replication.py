@@ -1,11 +1,13 @@
 """Copies of the log against RocketMQ's own: what a replica costs its primary, and how fast one catches up.
 
-    python bench/bench_replication.py [--size full|smoke] [--only NAME ...] [--directory DIR] [--json FILE]
+    python bench/bench_replication.py [--size full|smoke] [--only NAME ...] [--depths N ...]
 
 A primary with one replica of each kind, Java 5.3.3 and ours, run beside each other and are driven by turns,
-so that both see the same machine; the two brokers of a pair share it. Parts: async (sends while a replica
-follows, beside a broker without one), sync (each answer waits for the replica, inSyncReplicas=2), catch-up (a
-replica that was away while its primary got some gigabytes; from its first byte to its last).
+so that both see the same machine; the two brokers of a pair share it, and CPU time is that of both.
+
+Parts: async (sends while a replica follows, beside a broker without one), sync (each answer waits for the
+replica, inSyncReplicas=2), catch-up (a replica that was away while its primary got some gigabytes; from its
+first byte to its last).
 
 Every figure is checked: an answer that is no success, or a log that is not equally long, ends the run.
 """
@@ -16,12 +18,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import harness
 from broker_drive import SMALL_LOG, Row, drive, lines_of, say
-from broker_sides import ORBITMQ, Side, java
+from broker_sides import ORBITMQ, Side, java, process_seconds
 from compat.java_cluster import BROKER_MAIN, broker_settings, write_settings
 from compat.java_store import why_not
 from compat.server_process import ServerProcess, ask, free_port, is_registered
@@ -29,7 +31,6 @@ from harness import Line
 
 GET_BROKER_RUNTIME_INFO = 28
 WITHIN_S = 600
-FILL_S = 2.0  # a driver that sends what a replica is to lack runs so long
 ALONE_SHARE = 90.0
 SYNC_GOAL, CATCH_UP_GOAL = 1.5, 3.0
 SYNC = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
@@ -44,11 +45,12 @@ class Size:
     warm: float
     behind_bytes: int  # what a replica has to catch up with
     rounds: int = 1
+    fill: float = 0.5  # so long a driver runs that sends what a replica is to lack
     settings: tuple[tuple[str, str], ...] = ()
 
 
 SIZES = {
-    "full": Size((1, 16, 64, 256), 4, 1.5, 4 << 30, rounds=3),
+    "full": Size((1, 16, 64, 256), 4, 1.5, 4 << 30, rounds=3, fill=5),
     "smoke": Size((4,), 0.2, 0.05, 4 << 20, settings=SMALL_LOG),
 }
 
@@ -69,6 +71,11 @@ class Pair(Side):
         self.replica = ServerProcess(
             "replica", command, port, place, lambda: is_registered(address, self.namesrv)
         )
+
+    def cpu_seconds(self) -> float:
+        """Return what both brokers used so far."""
+        process = self.replica.process
+        return super().cpu_seconds() + (process_seconds(process.pid) if process is not None else 0)
 
     @contextmanager
     def copied(self) -> Iterator[None]:
@@ -115,7 +122,9 @@ def turns(sides: dict[str, Side], topics: dict[str, str], size: Size, depth: int
     for _ in range(size.rounds):
         for name, side in sides.items():
             options = {"depth": depth, "seconds": size.seconds, "warm": size.warm}
+            before = process_seconds(side.pid)
             row = drive(side, "send", topics[name], **options)
+            row["primary_cpu"] = (process_seconds(side.pid) - before) / row["messages"] * 1e6
             say(
                 f"  {name:14} {depth:4} in flight {row['rate']:10,.0f}/s, p50 {row['p50_ms']:.2f} ms"
             )
@@ -145,6 +154,10 @@ def part_async(root: Path, size: Size, kinds: list[str]) -> list[Line]:
             share = 100 * rows["ours"]["rate"] / rows["ours alone"]["rate"]
             what = f"with a replica, of the rate without, {depth} in flight"
             lines.append(Line(what, share, unit="%", goal=ALONE_SHARE, goal_unit="%"))
+            own, bare_own = rows["ours"]["primary_cpu"], rows["ours alone"]["primary_cpu"]
+            what = f"CPU s a million of the primary, {depth} in flight"
+            lines.append(Line(what, own, unit="s", more_is_better=False))
+            lines.append(Line(f"{what}, without", bare_own, unit="s", more_is_better=False))
         for pair in pairs:
             pair.await_equal()
     return lines
@@ -166,7 +179,7 @@ def part_sync(root: Path, size: Size, kinds: list[str]) -> list[Line]:
 
 def part_catch_up(root: Path, size: Size, kinds: list[str]) -> list[Line]:
     """A replica that was away while its primary got more; one kind after the other."""
-    found: dict[str, float] = {}
+    found: dict[str, tuple[float, float]] = {}
     for kind in kinds:
         pair = Pair(kind, root, dict(size.settings), "-behind")
         with pair.running():
@@ -175,33 +188,38 @@ def part_catch_up(root: Path, size: Size, kinds: list[str]) -> list[Line]:
             with pair.copied():
                 began = log_end(pair.replica.address)
             while log_end(pair.address) - began < size.behind_bytes:
-                drive(pair, "send", topic, depth=16, batch=16, seconds=FILL_S, warm=0.0)
-            found[kind] = _caught_up(pair, began) / 1e6
-        say(f"  {kind:5} {found[kind]:8,.1f} MB/s")
-    line = Line("catch-up", found["ours"], found.get("java"), "MB/s", goal=CATCH_UP_GOAL)
-    return [line]
+                drive(pair, "send", topic, depth=16, batch=16, seconds=size.fill, warm=0.0)
+            found[kind] = _caught_up(pair, began)
+        rate, cpu = found[kind]
+        say(f"  {kind:5} {rate:8,.1f} MB/s, {cpu:.2f} CPU s a GB of both brokers")
+    rates, cpus = ({kind: row[at] for kind, row in found.items()} for at in (0, 1))
+    what = "catch-up, CPU s a GB"
+    return [
+        Line("catch-up", rates["ours"], rates.get("java"), "MB/s", goal=CATCH_UP_GOAL),
+        Line(what, cpus["ours"], cpus.get("java"), "s", more_is_better=False),
+    ]
 
 
-def _caught_up(pair: Pair, began: int) -> float:
-    """Start the replica; return bytes a second from when it has more until it has everything."""
+def _caught_up(pair: Pair, began: int) -> tuple[float, float]:
+    """Start the replica; return MB a second from when it has more until it has everything, and CPU s a GB."""
     end, until = log_end(pair.address), time.monotonic() + WITHIN_S
     pair.replica.start()
     try:
         at = log_end(pair.replica.address)
-        first, started = max(at, began), time.perf_counter()
+        first, started, used = max(at, began), time.perf_counter(), pair.cpu_seconds()
         while at < end:
             if time.monotonic() > until:
                 raise SystemExit(f"{pair.kind}: no catching up\n{pair.replica.tail()}")
             time.sleep(0.005)
             at = log_end(pair.replica.address)
             if at == first:
-                started = time.perf_counter()
-        took = time.perf_counter() - started
+                started, used = time.perf_counter(), pair.cpu_seconds()
+        took, used = time.perf_counter() - started, pair.cpu_seconds() - used
     finally:
         pair.replica.kill()
     if end == first:
         raise SystemExit(f"{pair.kind}: the replica had everything before it was looked at")
-    return (end - first) / took
+    return (end - first) / took / 1e6, used / (end - first) * 1e9
 
 
 PARTS = {"async": part_async, "sync": part_sync, "catch-up": part_catch_up}
@@ -211,6 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--depths", nargs="+", type=int, help="so many sends in flight")
     parser.add_argument("--without-java", action="store_true", help="our side alone")
     parser.add_argument("--directory", type=Path, help="where the stores are made")
     parser.add_argument("--json", type=Path, help="write the figures here too")
@@ -219,11 +238,13 @@ def main() -> None:
     kinds = ["ours"] if arguments.without_java or reason else ["java", "ours"]
     if reason and not arguments.without_java:
         say(f"without RocketMQ's side: {reason}")
+    size = SIZES[arguments.size]
+    size = replace(size, depths=tuple(arguments.depths or size.depths))
     lines: list[Line] = []
     for name in arguments.only:
         say(f"{name}: {PARTS[name].__doc__}")
         with tempfile.TemporaryDirectory(dir=arguments.directory) as scratch:
-            lines += PARTS[name](Path(scratch), SIZES[arguments.size], kinds)
+            lines += PARTS[name](Path(scratch), size, kinds)
     print(harness.machine())
     print(harness.table(lines))
     if arguments.json:

@@ -111,8 +111,7 @@ class Side:
 
     def cpu_seconds(self) -> float:
         """Return what the broker's process used so far, kernel time included."""
-        after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(after_name[11]) + int(after_name[12])) / TICKS
+        return process_seconds(self.pid)
 
     def memory_bytes(self) -> tuple[int, int]:
         """Return anonymous and resident memory."""
@@ -122,6 +121,12 @@ class Side:
             if ":" in line
         )
         return tuple(int(rows[name].split()[0]) * 1024 for name in ("RssAnon", "VmRSS"))  # type: ignore[return-value]
+
+
+def process_seconds(pid: int) -> float:
+    """Return the processor time of a process, kernel time included."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / TICKS
 
 
 Shared = dict[frozenset[tuple[str, str]], list[Side]]

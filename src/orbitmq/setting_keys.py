@@ -175,12 +175,18 @@ LOG_KEYS: Final = frozenset(
 OWN_KEYS: Final = LOG_KEYS | {
     "dispatch",
     "failover",
+    "failoverCaFile",
+    "failoverCertFile",
+    "failoverKeyFile",
     "failoverLeaseMs",
+    "failoverPasswordFile",
+    "failoverUser",
     "haSlaveFallbehindMax",  # RocketMQ 4's name of haMaxGapNotInSync
     "indexFileRollInterval",
     "maxIndexFileNum",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "primaryAddress",
     "pullTransfer",
     "stateSyncAllInterval",
     "stateSyncInterval",

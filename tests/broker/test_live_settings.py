@@ -48,11 +48,17 @@ def kept(world: AdminWorld) -> dict[str, str]:
 OWN_FIXED = {
     "dispatch",
     "failover",
+    "failoverCaFile",
+    "failoverCertFile",
+    "failoverKeyFile",
     "failoverLeaseMs",
+    "failoverPasswordFile",
+    "failoverUser",
     "indexFileRollInterval",
     "maxIndexFileNum",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "primaryAddress",
     "waitForReaders",
 }
 

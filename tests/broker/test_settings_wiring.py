@@ -85,11 +85,17 @@ NOT_TOLD_AS_DEFAULTS = {  # set in the recording, or not told there
     "waitForReaders",
     "enablePropertyFilter",
     "failover",
+    "failoverCaFile",
+    "failoverCertFile",
+    "failoverKeyFile",
     "failoverLeaseMs",
+    "failoverPasswordFile",
+    "failoverUser",
     "haListenPort",
     "haMasterAddress",
     "memoryTopicBytesMax",
     "memoryTopicEnable",
+    "primaryAddress",
     "stateSyncAllInterval",
     "stateSyncInterval",
     "syncMasterAsInV4",
@@ -125,9 +131,15 @@ def test_defaults_that_the_recording_does_not_tell() -> None:
         "live",
     )
     assert ours["transactionCheckInterval"] == "30000"
-    assert (ours["haListenPort"], ours["haMasterAddress"]) == ("10912", "")
+    assert (ours["haListenPort"], ours["haMasterAddress"], ours["primaryAddress"]) == (
+        "10912",
+        "",
+        "",
+    )
     assert ours["syncMasterAsInV4"] == "false"
     assert (ours["failover"], ours["failoverLeaseMs"]) == ("", "10000")
+    assert {ours[f"failover{name}"] for name in ("CaFile", "CertFile", "KeyFile")} == {""}
+    assert (ours["failoverUser"], ours["failoverPasswordFile"]) == ("", "")
     assert (ours["stateSyncInterval"], ours["stateSyncAllInterval"]) == ("3000", "60000")
     assert (ours["memoryTopicEnable"], ours["memoryTopicBytesMax"]) == ("false", "0")
 
@@ -574,6 +586,15 @@ def test_settings_of_failover_reach_the_coordinator_and_its_members(
     assert members.look() is None
     clock.advance(1)
     assert members.look() == (own,)
+
+
+def test_how_a_broker_gets_into_its_coordinator_comes_from_its_file(tmp_path: Path) -> None:
+    given = "failover=etcds://127.0.0.1:1", "brokerRole=SYNC_MASTER", "failoverCaFile=ca.pem"
+    own = "failoverCertFile=cert.pem", "failoverKeyFile=key.pem"
+    user = "failoverUser=shop", "failoverPasswordFile=password"
+    config = from_conf(tmp_path, *given, *own, *user)
+
+    assert config.failover_access == ("ca.pem", "cert.pem", "key.pem", "shop", "password")
 
 
 def test_every_key_of_a_broker_is_looked_at_here() -> None:

@@ -33,7 +33,7 @@ class ForkedBroker:
     def __init__(
         self, server: ForkServer, root: Path, namesrv: str, settings: Mapping[str, str]
     ) -> None:
-        self._server, self._namesrv = server, namesrv
+        self._server, self._namesrv, self.root = server, namesrv, root
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         given = {**broker_settings(root, port, namesrv, "broker-a"), **settings}
@@ -45,7 +45,7 @@ class ForkedBroker:
         self._pid = self._server.start({"act": "broker", "config": str(self._config)})
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self._is_ready():
-            assert time.monotonic() < deadline, f"no broker: {self._server.log.read_text()[-3000:]}"
+            assert time.monotonic() < deadline, f"no broker: {self.tail()}"
             time.sleep(0.01)
 
     def _is_ready(self) -> bool:
@@ -60,3 +60,7 @@ class ForkedBroker:
             os.kill(self._pid, signal.SIGKILL)
             self._pid = 0
             assert self._server.wait() == -signal.SIGKILL
+
+    def tail(self) -> str:
+        """Return the end of what it and those before it have said."""
+        return self._server.log.read_text()[-3000:]

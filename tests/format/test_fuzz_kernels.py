@@ -133,6 +133,9 @@ def fuzz_find(source: Source) -> int:
         check_crc, base_offset = bool(source.below(2)), stored - len(before)
         found = PLAIN.find_record(log, 0, len(log), base_offset, check_crc=check_crc)
         assert found == COMPILED.find_record(log, 0, len(log), base_offset, check_crc=check_crc)
+        given = log, len(before), len(log) - source.below(3), base_offset
+        skipped = PLAIN.skip_records(*given)
+        assert skipped == COMPILED.skip_records(*given)
     return rounds(15_000)
 
 

@@ -1,4 +1,4 @@
-"""What `crc32`, `scan` and `find_record` promise, asked of both forms."""
+"""What `crc32`, `scan`, `find_record` and `skip_records` promise, asked of both forms."""
 
 import struct
 import threading
@@ -243,3 +243,23 @@ def test_read_only_and_writable_buffers_use_the_same_code(kernels: Kernels) -> N
 
 def test_both_forms_name_themselves() -> None:
     assert [kernels.name for kernels in twins()] == ["plain", "compiled"]
+
+
+def test_records_are_skipped_up_to_what_is_none_or_belongs_elsewhere(kernels: Kernels) -> None:
+    log = make_log([{}, {"body": b"two"}, {"body": b"three"}])
+    rows = kernels.scan(log, 0, len(log), 0, ScanOptions()).rows
+    second, third = int(rows["size"][0]), int(rows["size"][:2].sum())
+    end = len(log)
+
+    assert kernels.skip_records(log, 0, end, 0) == (end, third)
+    assert kernels.skip_records(log, second, end, 0) == (end, third)
+    assert kernels.skip_records(log, 0, end - 1, 0) == (third, second)  # the last one is cut
+    assert kernels.skip_records(log, 0, 20, 0) == (0, -1)
+    assert kernels.skip_records(log, 0, end, 8) == (0, -1)  # offsets are 8 less than they should be
+    assert kernels.skip_records(log, 0, end + 9, 0) == (end, third)
+    blank = as_bytes_array(log.tobytes()[:second] + encode_blank(end))
+    assert kernels.skip_records(blank, 0, len(blank), 0) == (second, 0)
+    for at, value in ((third, 0), (third + 3, 5), (third + 4, 0)):  # size and magic
+        damaged = log.copy()
+        damaged[at : at + 4] = value
+        assert kernels.skip_records(damaged, 0, end, 0) == (third, second)

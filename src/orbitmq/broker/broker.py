@@ -46,7 +46,7 @@ from orbitmq.broker.replication.members import Members, follow_successor, take_b
 from orbitmq.broker.replication.primary import HaServer
 from orbitmq.broker.replication.replica import Replica
 from orbitmq.broker.replication.state_sync import StateSync
-from orbitmq.broker.replication.succession import FormerPrimary, Succession
+from orbitmq.broker.replication.succession import Followers, Succession
 from orbitmq.broker.router import BrokerHandler, Router
 from orbitmq.broker.routes import Routes
 from orbitmq.broker.statistics import BrokerStatistics
@@ -331,7 +331,7 @@ class Broker:
             self._failover.attach(context, in_sync)
             context.registration.failover = self._failover
         timers = [context.timers] if context.timers is not None else []
-        former = FormerPrimary(context, self._succession)
+        followers = Followers(context, self._succession)
         own: list[Service] = [
             context.schedule,
             context.transactions,
@@ -339,7 +339,7 @@ class Broker:
             context.pop,
             context.routes,
         ]
-        return [*own, former, *failover]
+        return [*own, followers, *failover]
 
     def _wants_notice(self, group: str) -> bool:
         config = self.context.groups.get(group)

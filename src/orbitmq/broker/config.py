@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from orbitmq.broker.failover.access import Access
 from orbitmq.broker.failover.place import parse_place
 from orbitmq.errors import ConfigError
 from orbitmq.format.ha_frame import BATCH_BYTES_MAX
@@ -85,6 +86,7 @@ class BrokerConfig:
     # Replication (`replication/`).
     ha_port: int = key("haListenPort", DEFAULT_HA_PORT)  # not given: listenPort + 1 if that is free
     ha_primary: str = key("haMasterAddress", "")  # empty: as name servers say
+    primary_address: str = key("primaryAddress", "")  # ours: where it answers requests
     ha_batch_bytes: int = key("haTransferBatchSize", 32 * KiB, least=1, live=True)
     ha_heartbeat_ms: int = key("haSendHeartbeatInterval", 5 * SECOND_MS, least=1, live=True)
     ha_silence_ms: int = key("haHousekeepingInterval", 20 * SECOND_MS, least=1, live=True)
@@ -101,6 +103,11 @@ class BrokerConfig:
     # Failover by a coordinator (`failover/`). Ours.
     failover: str = key("failover", "")  # etcd://host:port[,host:port][/prefix]; empty: none
     failover_lease_ms: int = key("failoverLeaseMs", 10 * SECOND_MS, least=2 * SECOND_MS)
+    failover_ca_file: str = key("failoverCaFile", "")
+    failover_cert_file: str = key("failoverCertFile", "")
+    failover_key_file: str = key("failoverKeyFile", "")
+    failover_user: str = key("failoverUser", "")
+    failover_password_file: str = key("failoverPasswordFile", "")
 
     # Topics and groups.
     auto_create_topic: bool = key("autoCreateTopicEnable", True, live=True)
@@ -225,12 +232,16 @@ class BrokerConfig:
         self.register_ms = min(max(self.register_ms, REGISTER_MS_MIN), REGISTER_MS_MAX)
 
     def _require_failover(self) -> None:
-        parse_place(self.failover)
+        self.failover_access.require(tls=parse_place(self.failover).tls)
         waits = self.store.role is not Role.ASYNC_PRIMARY
         rule = "must be SYNC_MASTER or SLAVE with failover: only who has all may take over"
         require("brokerRole", self.store.role.value, waits, rule)
         rule = "must be empty with failover: the coordinator says who is the primary"
-        require("haMasterAddress", self.ha_primary, not self.ha_primary, rule)
+        for name, value in (
+            ("haMasterAddress", self.ha_primary),
+            ("primaryAddress", self.primary_address),
+        ):
+            require(name, value, not value, rule)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], **overrides: Any) -> "BrokerConfig":
@@ -284,6 +295,17 @@ class BrokerConfig:
     @property
     def is_replica(self) -> bool:
         return self.store.role is Role.REPLICA
+
+    @property
+    def failover_access(self) -> Access:
+        """How this broker gets into its coordinator."""
+        return Access(
+            self.failover_ca_file,
+            self.failover_cert_file,
+            self.failover_key_file,
+            self.failover_user,
+            self.failover_password_file,
+        )
 
     @property
     def ha_port_given(self) -> bool:

@@ -41,8 +41,8 @@ _REASONS: Final = {
         "brokerName brokerClusterName brokerId"
     ),
     "addresses and ports are taken at the start": (
-        "listenPort bindAddress brokerIP1 haListenPort haMasterAddress serverSocketBacklog "
-        "serverChannelMaxIdleTimeSeconds"
+        "listenPort bindAddress brokerIP1 haListenPort haMasterAddress primaryAddress "
+        "serverSocketBacklog serverChannelMaxIdleTimeSeconds"
     ),
     "the files that are open lie there": (
         "storePathRootDir storePathCommitLog readOnlyCommitLogStorePaths"
@@ -55,7 +55,10 @@ _REASONS: Final = {
         "defaultTopicQueueNums clusterTopicEnable brokerTopicEnable msgTraceTopicName "
         "reviveQueueNum timerWheelEnable"
     ),
-    "who is the primary is asked there from the start on": "failover failoverLeaseMs",
+    "who is the primary is asked there from the start on": (
+        "failover failoverLeaseMs failoverCaFile failoverCertFile failoverKeyFile failoverUser "
+        "failoverPasswordFile"
+    ),
     "messages wait in a wheel that was made with it": "timerPrecisionMs timerRollWindowSlot",
     "topics in memory get their room at the start": "memoryTopicEnable memoryTopicBytesMax",
 }

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 from typing import Any, Final
 
 from orbitmq.errors import RemoteProtocolError, RequestTimeoutError, UnreachableError
@@ -25,24 +25,26 @@ class JsonServer:
         self._idle: _Streams | None = None
         self._turn = asyncio.Lock()
 
-    async def ask(self, path: str, body: bytes, timeout_ms: float) -> tuple[int, Any]:
+    async def ask(
+        self, path: str, body: bytes, timeout_ms: float, token: str = ""
+    ) -> tuple[int, Any]:
         """Return status and JSON of the answer. WireError: there is none, or not in time."""
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._turn:
-                return await self._ask(path, body)
+                return await self._ask(encode_post(self.address, path, body, token))
         except TimeoutError:
             what = f"no answer within {timeout_ms:.0f} ms"
             raise RequestTimeoutError(self.address, what) from None
         except (OSError, EOFError) as cause:
             raise UnreachableError(self.address, _words(cause)) from cause
 
-    async def _ask(self, path: str, body: bytes) -> tuple[int, Any]:
+    async def _ask(self, asked: bytes) -> tuple[int, Any]:
         streams, self._idle = self._idle, None
         if streams is None or streams[0].at_eof() or streams[1].is_closing():
             streams = await self._connect()
         reader, writer = streams
         try:
-            writer.write(encode_post(self.address, path, body))
+            writer.write(asked)
             status, answer = await _answer(reader)
         except BaseException:
             writer.transport.abort()
@@ -50,7 +52,9 @@ class JsonServer:
         self._idle = streams
         return status, answer
 
-    async def stream(self, path: str, body: bytes, connect_ms: float) -> AsyncGenerator[Any, None]:
+    async def stream(
+        self, path: str, body: bytes, connect_ms: float, token: str = ""
+    ) -> AsyncGenerator[Any, None]:
         """Yield the lines of an answer, each as JSON, as they come. WireError: it has ended."""
         try:
             async with asyncio.timeout(connect_ms / 1000):
@@ -61,7 +65,7 @@ class JsonServer:
         except OSError as cause:
             raise UnreachableError(self.address, _words(cause)) from cause
         try:
-            writer.write(encode_post(self.address, path, body))
+            writer.write(encode_post(self.address, path, body, token))
             decoder, rest = AnswerDecoder(), b""
             while not decoder.is_whole:
                 *lines, rest = (rest + decoder.receive(await _some(reader))).split(b"\n")
@@ -108,5 +112,7 @@ def _json(text: bytes) -> Any:
 
 
 def _words(error: Exception) -> str:
-    code = error.errno if isinstance(error, OSError) else None
-    return os.strerror(code) if code else str(error) or type(error).__name__
+    # An error of TLS has a number of its own, which is none of the system's.
+    if isinstance(error, OSError) and not isinstance(error, SSLError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

@@ -48,6 +48,7 @@ class Role(NamedTuple):
     primary: str = ""  # of a broker that was demoted: whom it follows
     ha_primary: str = ""
     former: str = ""  # of one that was promoted: the primary before it, which is to hear of it
+    others: Sequence[str] = ()  # replicas that have left that one, and are to hear of it too
     left_id: int = 0  # and the broker id that it had before
     settled: bool = False  # whether consumer offsets fit the new role already
 
@@ -66,15 +67,21 @@ class Epochs(NamedTuple):
     epochs: tuple[Epoch, ...] = ()
     role: Role | None = None
     identity: Identity | None = None
+    promised: int = 0  # a primary of a lower epoch than this is not followed
 
     @property
     def number(self) -> int:
         """The number of the newest epoch, 0: none."""
         return self.epochs[-1].number if self.epochs else 0
 
+    @property
+    def next_number(self) -> int:
+        """The least number that a promotion may make."""
+        return max(self.number, self.promised) + 1
+
     def began(self, start: int, *, promoted: bool, number: int = 0) -> "Epochs":
         """Return them with a new epoch from this log offset on; `number`: what a coordinator made it."""
-        number = number or (max(self.number, 1) if not promoted else self.number + 1)
+        number = number or (max(self.number, 1) if not promoted else self.next_number)
         epochs = (*self.epochs, Epoch.new(number, start))
         return self._replace(epochs=epochs[-EPOCHS_MAX:])
 
@@ -131,14 +138,19 @@ class EpochFile:
             value["role"] = epochs.role._asdict()
         if epochs.identity is not None:
             value["identity"] = epochs.identity._asdict()
+        if epochs.promised:
+            value["promised"] = epochs.promised
         replace_file(self._disk, self._path, json.dumps(value, indent=1).encode() + b"\n")
 
 
 def _epochs(value: dict[str, Any]) -> Epochs:
     rows = [Epoch(int(e["number"]), int(e["start"]), str(e["id"])) for e in value["epochs"]]
     role = Role(**value["role"]) if value.get("role") is not None else None
+    if role is not None:
+        role = role._replace(others=tuple(map(str, role.others)))
     known = value.get("identity")
-    return Epochs(checked(rows), role, Identity(**known) if known is not None else None)
+    identity = Identity(**known) if known is not None else None
+    return Epochs(checked(rows), role, identity, int(value.get("promised", 0)))
 
 
 def checked(epochs: Sequence[Epoch]) -> tuple[Epoch, ...]:
@@ -160,6 +172,9 @@ class Divergence(NamedTuple):
 
 def compare(mine: Epochs, my_end: int, its: Sequence[Epoch], its_end: int) -> Divergence:
     """Find out whether a log is a beginning of its primary's, by the epochs of both."""
+    if its and mine.number <= its[-1].number < mine.promised:
+        what = f"its epoch is {its[-1].number}, and this replica has promised {mine.promised}"
+        return Divergence(f"{what}: another one is to be the primary")
     if not mine.epochs:
         return Divergence()  # written before there were epochs: as the plain protocol has it
     if not its:

@@ -150,6 +150,7 @@ class RequestCode(IntEnum):
     GET_EPOCHS = 30001
     PROMOTE_REPLICA = 30002
     FOLLOW_PRIMARY = 30003
+    PROMISE_EPOCH = 30004
 
 
 class ResponseCode(IntEnum):

@@ -17,6 +17,8 @@ from orbitmq.wire.bodies.failover import FailoverState, Seen
 
 NOT_FOUND: Final = 5
 """The code of an answer that says that there is no such lease."""
+UNAUTHENTICATED: Final = 16
+"""And of one that says that a token is none, or is one no longer."""
 
 
 class Request(NamedTuple):
@@ -41,6 +43,10 @@ class Keys(NamedTuple):
 
 
 # Requests
+
+
+def authenticate(user: str, password: str) -> Request:
+    return _request("auth/authenticate", {"name": user, "password": password})
 
 
 def grant(seconds: int) -> Request:
@@ -105,6 +111,14 @@ def _base64(text: str) -> str:
 
 
 # Answers. RemoteProtocolError: they cannot be understood.
+
+
+def authenticated(answer: Any) -> str:
+    """Return the token that says who asks."""
+    token = _table(answer).get("token")
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
+        raise RemoteProtocolError("an answer to a password without a token")
+    return token
 
 
 def granted(answer: Any) -> tuple[int, int]:

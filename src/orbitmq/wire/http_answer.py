@@ -98,10 +98,11 @@ class AnswerDecoder:
         return True
 
 
-def encode_post(host: str, path: str, body: bytes) -> bytes:
-    """Return a POST of JSON."""
+def encode_post(host: str, path: str, body: bytes, token: str = "") -> bytes:
+    """Return a POST of JSON; the token says who asks."""
+    authorization = f"Authorization: {token}\r\n" if token else ""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
+        f"{authorization}Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode("ascii") + body

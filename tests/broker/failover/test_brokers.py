@@ -1,7 +1,5 @@
 """Brokers of one name and a coordinator that a test owns: who is the primary, what is acknowledged."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +15,12 @@ from orbitmq.store import epochs as store_epochs
 from orbitmq.wire.bodies.failover import FailoverState, Member
 from orbitmq.wire.bodies.replication import EpochsAnswer
 from orbitmq.wire.codes import RequestCode, ResponseCode
+from promotion_world import ending
 
 pytestmark = pytest.mark.feature("F84")
 
 TWO: dict[str, Any] = {"in_sync_replicas": 2, "replica_timeout_ms": 300}
 AUTO: dict[str, Any] = {**TWO, "auto_in_sync": True, "sync_lag_ms": 300}
-
-
-@asynccontextmanager
-async def ending() -> AsyncIterator[list[Broker]]:
-    """Stop the brokers that a test puts into the list."""
-    brokers: list[Broker] = []
-    try:
-        yield brokers
-    finally:
-        for broker in reversed(brokers):
-            await broker.stop()
 
 
 def is_there(broker: Broker) -> bool:

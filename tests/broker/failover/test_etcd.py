@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,20 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
-def coordinator(name: str, *servers: str) -> EtcdCoordinator:
-    place = parse_place(f"etcd://{','.join(servers)}")
-    return EtcdCoordinator(place, "cluster/1", name, 2_000)
+@contextmanager
+def coordinators(*ways: tuple[str, ...]) -> Iterator[list[EtcdCoordinator]]:
+    """Make a coordinator of each name and its servers; all are closed, or a loop does not end."""
+    with ExitStack() as stack:
+        places = ((name, parse_place(f"etcd://{','.join(servers)}")) for name, *servers in ways)
+        made = [EtcdCoordinator(place, "cluster/1", name, 2_000) for name, place in places]
+        for one in made:
+            stack.callback(one.close)
+        yield made
 
 
 @needs_etcd
 def test_one_of_two_gets_the_place_and_its_end_is_told(etcd: ServerProcess) -> None:
-    async def main() -> None:
-        # The first server does not answer: the next one is asked.
-        one = coordinator("two", "127.0.0.1:9", etcd.address)
-        other = coordinator("two", etcd.address)
+    async def main(one: EtcdCoordinator, other: EtcdCoordinator, another: EtcdCoordinator) -> None:
         assert (await one.look())[:3] == (None, 0, "")
         empty = await one.look()
         mine, its = await one.grant(1), await other.grant(2_500)
@@ -75,28 +79,31 @@ def test_one_of_two_gets_the_place_and_its_end_is_told(etcd: ServerProcess) -> N
         assert await other.take(seen, SECOND, "B", its.id) > 0
         with pytest.raises(WireError, match="lease not found"):
             await one.take(await one.look(), FIRST, "A", 12345)
-        another = coordinator("another", etcd.address)
         assert (await another.look()).state is None
         for each in (one, other, another):
             await each.revoke(12345)  # no assert: what is gone may be ended again
-            each.close()
 
-    run_async(main)
+    async def closing() -> None:
+        # The first server does not answer: the next one is asked.
+        ways = ("two", "127.0.0.1:9", etcd.address), ("two", etcd.address)
+        with coordinators(*ways, ("another", etcd.address)) as made:
+            await main(*made)
+
+    run_async(closing)
 
 
 @needs_etcd
 def test_a_lease_that_nobody_keeps_ends(etcd: ServerProcess) -> None:
     async def main() -> None:
-        one = coordinator("ends", etcd.address)
-        lease = await one.grant(1_000)
-        await one.take(await one.look(), FIRST, "A", lease.id)
+        with coordinators(("ends", etcd.address)) as (one,):
+            lease = await one.grant(1_000)
+            await one.take(await one.look(), FIRST, "A", lease.id)
 
-        async def is_gone() -> bool:
-            return not (await one.look()).holder
+            async def is_gone() -> bool:
+                return not (await one.look()).holder
 
-        await until(is_gone)
-        assert (await one.look()).state == FIRST
-        one.close()
+            await until(is_gone)
+            assert (await one.look()).state == FIRST
 
     run_async(main)
 
@@ -123,15 +130,15 @@ def test_an_answer_that_is_none_is_an_error_of_the_coordinator(said: bytes) -> N
     async def main() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        asked = coordinator("lies", address)
-        calls: list[Callable[[], Any]] = [
-            asked.look,
-            lambda: asked.grant(1_000),
-            lambda: asked.wait_change(Seen()),
-        ]
-        for call in calls:
-            with pytest.raises(WireError):
-                await call()
+        with coordinators(("lies", address)) as (asked,):
+            calls: list[Callable[[], Any]] = [
+                asked.look,
+                lambda: asked.grant(1_000),
+                lambda: asked.wait_change(Seen()),
+            ]
+            for call in calls:
+                with pytest.raises(WireError):
+                    await call()
         server.close()
 
     run_async(main)

@@ -9,6 +9,7 @@ import pytest
 from async_run import until
 from ha_world import SYNC, Peer, equal, log_bytes, primary, replica, send_many
 from live_broker import LOOPBACK, LiveClient, run_live
+from orbitmq.broker.replication.link import BEHIND_BYTES, BEHIND_FRAME_BYTES
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
 from orbitmq.store.config import FlushMode
@@ -213,7 +214,7 @@ def test_who_says_nothing_is_sent_nothing_and_goes(tmp_path: Path) -> None:
     run_live(main)
 
 
-def test_a_replica_far_behind_gets_everything(tmp_path: Path) -> None:
+def test_a_replica_far_behind_gets_everything_in_larger_frames(tmp_path: Path) -> None:
     async def main() -> None:
         sizes = {"segment_bytes": 4 << 20}
         async with primary(tmp_path, sizes) as one:
@@ -221,5 +222,14 @@ def test_a_replica_far_behind_gets_everything(tmp_path: Path) -> None:
             assert one.context.store.max_log_offset > 12 << 20  # more than is taken to be in memory
             async with replica(tmp_path, one.ha_address, sizes) as other:
                 await equal(one, other)
+            end, peer, at = one.context.store.max_log_offset, await Peer.connect(one), 0
+            peer.report(0)
+            lengths: dict[bool, set[int]] = {True: set(), False: set()}
+            while at < end:
+                _, data = await peer.frame()
+                lengths[end - at > BEHIND_BYTES].add(len(data))
+                at += len(data)
+            assert (max(lengths[True]), max(lengths[False])) == (BEHIND_FRAME_BYTES, 32 << 10)
+            peer.close()
 
     run_live(main)

@@ -1,75 +1,26 @@
 """A replica becomes the primary, and the primary before it comes back as its replica: brokers, live."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from async_run import until
 from ha_world import SYNC, equal, log_bytes, primary, replica, send_many
 from live_broker import LOOPBACK, LiveClient, run_live
-from orbitmq.broker.broker import Broker
 from orbitmq.errors import StateFileError, WireError
 from orbitmq.files.disk import Disk
-from orbitmq.namesrv.config import NamesrvConfig
-from orbitmq.namesrv.server import NameServer
 from orbitmq.store.config import Role
 from orbitmq.store.cut import wish_cut
 from orbitmq.store.store import MessageStore
-from orbitmq.wire.bodies.replication import EpochsAnswer, FollowBody, PromotedAnswer
+from orbitmq.wire.bodies.replication import (
+    FollowBody,
+    PromotedAnswer,
+)
 from orbitmq.wire.codes import RequestCode, ResponseCode
-from orbitmq.wire.command import Command
+from promotion_world import became, ending, epochs, name_server, promote
 from quarantine_journal import kept_log
 
 pytestmark = pytest.mark.feature("F84")
-
-QUICK: dict[str, Any] = {"state_sync_ms": 20, "state_sync_all_ms": 20}
-PROMOTE, EPOCHS = RequestCode.PROMOTE_REPLICA, RequestCode.GET_EPOCHS
-
-
-@asynccontextmanager
-async def name_server() -> AsyncIterator[dict[str, Any]]:
-    server = NameServer(NamesrvConfig(host=LOOPBACK, port=0))
-    await server.start()
-    try:
-        yield {"namesrv": (server.address,), **QUICK}
-    finally:
-        await server.stop()
-
-
-@asynccontextmanager
-async def ending() -> AsyncIterator[list[Broker]]:
-    """Stop the brokers that a test puts into the list."""
-    brokers: list[Broker] = []
-    try:
-        yield brokers
-    finally:
-        for broker in brokers:
-            await broker.stop()
-
-
-async def promote(broker: Broker, *, force: bool = False) -> Command:
-    fields = {"force": "true"} if force else {}
-    return await LiveClient(broker.address).ask(PROMOTE, fields)
-
-
-async def became(broker: Broker, role: Role) -> None:
-    """Wait until a broker that takes another role has started again."""
-
-    def is_there() -> bool:
-        there = broker._context is not None and broker._restarting is None
-        return there and broker.config.store.role is role
-
-    await until(is_there)
-
-
-async def epochs(broker: Broker) -> list[tuple[int, int]]:
-    answer = await LiveClient(broker.address).ask(EPOCHS)
-    told = EpochsAnswer.decode(answer.body)
-    assert told.primary is not broker.config.is_replica
-    return [(row.number, row.start) for row in told.epochs]
 
 
 @pytest.mark.feature("F84")
@@ -222,8 +173,9 @@ def test_what_a_primary_lost_stays_at_its_replica_which_says_so(tmp_path: Path) 
             await until(has_heard, seconds=30)
             assert other.context.store.max_log_offset == end
             assert (await promote(other, force=True)).code == 0
-            await became(one, Role.REPLICA)
             await became(other, Role.ASYNC_PRIMARY)
+            await became(one, Role.REPLICA)
+            await until(lambda: one._context is not None and one.context.replication.connected)
             await equal(other, one)
 
     run_live(main, seconds=60)
@@ -309,7 +261,7 @@ def test_a_primary_that_starts_finds_who_came_after_it_before_it_serves(tmp_path
             await until(lambda: not other.context.replication.connected)
             assert (await promote(other)).code == 0
             await became(other, Role.ASYNC_PRIMARY)
-            other._succession.former_heard()  # nobody tells it
+            other._succession.heard(other._succession.decided.former)  # nobody tells it
             await one.start()
             assert one.config.is_replica
             await equal(other, one)

@@ -89,6 +89,35 @@ def test_a_replica_has_a_number_and_its_address_of_the_primary(tmp_path: Path) -
     run_live(main)
 
 
+def test_a_replica_without_name_servers_has_epochs_and_state_of_the_primary_that_it_is_told(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with primary(tmp_path) as one:
+            where = f"primaryAddress={one.address}", "stateSyncInterval=20"
+            async with replica(tmp_path, one.ha_address, *where) as other:
+                await send_many(one, 3)
+                await equal(one, other)
+                assert other._succession.epochs.epochs == one._succession.epochs.epochs
+                await until(lambda: other.context.topics.get("T") is not None)
+
+    run_live(main)
+
+
+def test_a_replica_takes_no_log_from_a_port_of_another_broker_than_the_one_it_asked(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with primary(tmp_path) as one, primary(tmp_path / "another") as another:
+            await send_many(another, 3)
+            where = f"primaryAddress={one.address}"
+            async with replica(tmp_path, another.ha_address, where) as other:
+                await until(lambda: "closed the connection" in other.context.replication.state)
+                assert other.context.store.max_log_offset == 0
+
+    run_live(main)
+
+
 def test_frames_heartbeats_and_silence(tmp_path: Path) -> None:
     async def main() -> None:
         lines = (

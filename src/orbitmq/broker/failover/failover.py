@@ -19,9 +19,9 @@ from orbitmq.broker.failover.etcd import EtcdCoordinator
 from orbitmq.broker.failover.following import demote, lead
 from orbitmq.broker.failover.own_lease import OwnLease
 from orbitmq.broker.failover.place import parse_place
+from orbitmq.broker.failover.published import Published
 from orbitmq.broker.failover.rules import Act, Decision, Standing, decide, heirs
 from orbitmq.broker.failover.sync_set import SyncSet, least_of
-from orbitmq.broker.failover.tokens import Tokens
 from orbitmq.broker.replication.in_sync import InSync
 from orbitmq.broker.replication.primary import HaServer
 from orbitmq.broker.replication.replica import Replica
@@ -54,22 +54,24 @@ class Failover:
         self._config, self._succession, self._clock = config, succession, clock
         self._turn_ms = config.failover_lease_ms / TURNS
         self._coordinator = coordinator or EtcdCoordinator(
-            parse_place(config.failover), config.cluster, config.name, self._turn_ms
+            parse_place(config.failover),
+            config.cluster,
+            config.name,
+            self._turn_ms,
+            config.failover_access,
         )
         self._lease = OwnLease(self._coordinator, clock, config.failover_lease_ms)
         self._attached: BrokerContext | None = None
         self._context: BrokerContext | None = None  # None: the broker is not there, or starts again
         self._in_sync: InSync | None = None  # of a primary, as the next one
-        self._sync: SyncSet | None = None
+        self._published: Published | None = None
         self._seen = Seen()
-        self._revision = -1  # of the state whose members answers wait for
         self._is_primary = False  # the coordinator said so when it was last looked at
         self._why = ""  # what keeps it from being the primary
         self._trouble = SILENT  # with the coordinator; empty: it answers
         self._wake, self._looked = asyncio.Event(), asyncio.Event()
         self._turning = asyncio.Lock()  # a turn, or an operator's wish
         self._tasks: list[asyncio.Task[None]] = []
-        self._tokens = Tokens()
 
     # The broker
 
@@ -89,12 +91,13 @@ class Failover:
 
     def attach(self, context: BrokerContext, in_sync: InSync | None) -> None:
         """Work for a broker that has opened its store; a primary's messages wait for the lease."""
-        self._attached, self._in_sync, self._sync = context, in_sync, None
-        self._is_primary, self._revision, self._why = False, -1, ""
+        self._attached, self._in_sync, self._published = context, in_sync, None
+        self._is_primary, self._why = False, ""
         own, store, replication = self._own(context), context.store, context.replication
         if in_sync is not None and isinstance(replication, HaServer):
-            self._sync = SyncSet(own, self._config, self._clock, lambda: store.max_log_offset)
-            replication.know(self._tokens, self._sync)
+            sync = SyncSet(own, self._config, self._clock, lambda: store.max_log_offset)
+            replication.know(sync)
+            self._published = Published(self._coordinator, sync, in_sync)
             in_sync.guard = self
         elif isinstance(replication, Replica):
             replication.hello = own.encode()
@@ -134,7 +137,8 @@ class Failover:
 
     def reached(self, log_offset: int) -> bool:
         """Tell whether everything before this offset may be acknowledged now."""
-        return self._sync is not None and self.is_primary and self._sync.reached(log_offset)
+        published = self._published
+        return published is not None and self.is_primary and published.sync.reached(log_offset)
 
     @property
     def least(self) -> int:
@@ -150,10 +154,6 @@ class Failover:
     def _reason(self) -> str:
         trouble = f"{self._config.failover}: {self._trouble}" if self._trouble else ""
         return trouble or self._why or "it waits for one"
-
-    def welcome(self, member: Member) -> int:
-        """Return what a member is to say first at the HA port, so that its reports are known for its own."""
-        return self._tokens.give(member) if self._sync is not None else 0
 
     # The lease
 
@@ -216,7 +216,7 @@ class Failover:
         until = self._clock.monotonic_ms() + ms
         while not self._wake.is_set() and self._clock.monotonic_ms() < until:
             self._fence()
-            if not self._trouble and self._wanted() is not None:
+            if not self._trouble and self._is_late():
                 return
             try:
                 async with asyncio.timeout(TICK_MS / 1000):
@@ -284,37 +284,18 @@ class Failover:
             await self._serve(context)
 
     async def _serve(self, context: BrokerContext) -> None:
-        """Take over who is in sync by the coordinator, and publish who is now."""
-        seen, own = self._seen, self._own(context)
-        assert seen.state is not None
-        self._settle(seen.state, seen.revision)
-        wanted = self._wanted()
-        if wanted is None and seen.state.primary == own:
-            return
-        assert self._sync is not None
-        state = FailoverState(
-            epoch=seen.state.epoch, primary=own, in_sync=wanted or self._sync.published
-        )
-        self._sync.asked(state.in_sync)
-        revision = await self._coordinator.change(seen, state)
-        if revision:
-            self._seen = Seen(state, revision, seen.holder, seen.at)
-            self._settle(state, revision)
-            logger.info("failover: in sync: %s", ", ".join(m.address for m in state.in_sync))
+        """Publish who is in sync."""
+        assert self._published is not None
+        served = await self._published.serve(self._seen, self._own(context))
+        if served is None:
+            self._wake.set()
         else:
-            self._wake.set()  # somebody changed it: look again
+            self._seen = served
 
-    def _wanted(self) -> tuple[Member, ...] | None:
-        """Return who should be published as in sync; None: as it is."""
-        return self._sync.look() if self._sync is not None and self._is_primary else None
-
-    def _settle(self, state: FailoverState, revision: int) -> None:
-        if revision == self._revision or self._sync is None:
-            return
-        self._sync.settled(state.in_sync)
-        self._revision = revision
-        if self._in_sync is not None:
-            self._in_sync.changed()
+    def _is_late(self) -> bool:
+        """Tell whether somebody else is in sync than is published."""
+        published = self._published if self._is_primary else None
+        return published is not None and published.sync.look() is not None
 
     # Becoming the primary, and no longer being it
 
@@ -368,10 +349,8 @@ class Failover:
                 await lead(context, self._config.name, address)
                 return
             await demote(self._succession, address)
-        except (
-            OrbitError,
-            OSError,
-        ) as error:  # no fault of the coordinator; the next turn tries again
+        except (OrbitError, OSError) as error:
+            # No fault of the coordinator; the next turn tries again.
             self._why = self._why or f"{address} is the primary, and is not reached: {error}"
             return
         self._context = None

@@ -20,7 +20,8 @@ async def lead(context: BrokerContext, name: str, address: str) -> None:
     if not isinstance(replica, Replica) or (replica.address == address and replica.connected):
         return
     its = await _asked(address)
-    if its.primary and its.broker_name == name:
+    known = context.succession.epochs.number
+    if its.primary and its.broker_name == name and its.epochs and its.epochs[-1].number >= known:
         where = RegisterBrokerAnswer(ha_server_addr=its.ha_address, master_addr=address)
         replica.follow(where)
         if context.state_sync is not None:

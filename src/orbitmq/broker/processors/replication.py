@@ -2,15 +2,23 @@
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.failover.failover import Failover
+from orbitmq.broker.failover.following import lead
 from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
+from orbitmq.broker.replication.primary import HaServer
+from orbitmq.broker.replication.promises import Promises, gather
 from orbitmq.broker.replication.replica import Replica
 from orbitmq.broker.replication.succession import ask_epochs
 from orbitmq.errors import OrbitError
 from orbitmq.net.channels import Channels
 from orbitmq.net.connection import Connection
 from orbitmq.wire.bodies.failover import Member
-from orbitmq.wire.bodies.replication import FollowBody, PromotedAnswer
+from orbitmq.wire.bodies.replication import (
+    FollowBody,
+    PromiseAnswer,
+    PromiseBody,
+    PromotedAnswer,
+)
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.admin import PromoteHeader
@@ -40,8 +48,8 @@ class ReplicationProcessor(Processor):
     def _own_epochs(self, connection: Connection, request: Command) -> Command:
         context = self._context
         told = context.succession.told(context, context.registration.ha_address)
-        if request.body and context.failover is not None:
-            told.token = context.failover.welcome(Member.decode(request.body))
+        if request.body and isinstance(context.replication, HaServer):
+            told.token = context.replication.tokens.give(Member.decode(request.body))
         return request.answer(body=told.encode())
 
     @answers(RequestCode.PROMOTE_REPLICA)
@@ -59,12 +67,11 @@ class ReplicationProcessor(Processor):
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
         problem = replica.promotion_problem()
         if problem and not is_forced:
-            remark = f"not promoted: {problem}; --force promotes it all the same"
-            raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, _refused(problem))
         if self._promoted:
             raise Refusal(ResponseCode.ILLEGAL_OPERATION, "it is being promoted already")
         self._promoted = True
-        self.answer_later(connection, request, self._primary(request, replica))
+        self.answer_later(connection, request, self._primary(request, replica, is_forced))
 
     async def _forced(self, request: Command, failover: Failover) -> Command:
         try:
@@ -77,15 +84,19 @@ class ReplicationProcessor(Processor):
         answer = PromotedAnswer(number=began.number, start=began.start)
         return request.answer(body=answer.encode())
 
-    async def _primary(self, request: Command, replica: Replica) -> Command:
-        context, lacked = self._context, replica.lacks
+    async def _primary(self, request: Command, replica: Replica, is_forced: bool) -> Command:
+        context, lacked, former = self._context, replica.lacks, replica.address
+        succession, run = context.succession, context.loop.run_in_executor
         try:
-            # Both may wait: for a primary that does not answer, and for the disk.
-            await context.loop.run_in_executor(None, replica.stop)
-            began = await context.loop.run_in_executor(
-                None, context.succession.promote, self._store, replica.address
+            # All may wait: for a primary that does not answer, for other replicas, and for the disk.
+            await run(None, replica.stop)
+            promised = await gather(context, succession.epochs.next_number, former)
+            if not is_forced:
+                self._require_promised(promised)
+            began = await run(
+                None, succession.promote, self._store, former, promised.number, [*promised.given]
             )
-        except OrbitError:
+        except (OrbitError, Refusal):
             self._promoted = False
             replica.start()
             raise
@@ -93,14 +104,46 @@ class ReplicationProcessor(Processor):
         answer = PromotedAnswer(number=began.number, start=began.start, lacked=lacked)
         return request.answer(body=answer.encode())
 
+    def _require_promised(self, promised: Promises) -> None:
+        needed = max(self._config.in_sync_replicas, 2 if self._config.sync_as_v4 else 1)
+        problem = promised.problem(self._store.max_log_offset, needed)
+        if problem:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, _refused(problem))
+
+    @answers(RequestCode.PROMISE_EPOCH)
+    def _promise(self, connection: Connection, request: Command) -> None:
+        """Leave the primary that is followed, for one that is to come after it."""
+        replica, body = self._context.replication, PromiseBody.decode(request.body)
+        if not isinstance(replica, Replica) or body.broker_name != self._config.name:
+            remark = f"{self._context.address} is no replica of {body.broker_name[:64]}"
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+        if self._promoted or self._context.failover is not None:
+            raise Refusal(ResponseCode.ILLEGAL_OPERATION, "it is promoted itself, or by others")
+        self.answer_later(connection, request, self._promised(request, replica, body.number))
+
+    async def _promised(self, request: Command, replica: Replica, number: int) -> Command:
+        def leave() -> int:
+            replica.stop()  # first: its thread keeps epochs too
+            try:
+                return self._context.succession.promise(number)
+            finally:
+                replica.start()
+
+        promised = await self._context.loop.run_in_executor(None, leave)
+        answer = PromiseAnswer(number=promised, log_end=self._store.max_log_offset)
+        return request.answer(body=answer.encode())
+
     @answers(RequestCode.FOLLOW_PRIMARY)
-    def _follow(self, connection: Connection, request: Command) -> Command | None:
+    def _follow(self, connection: Connection, request: Command) -> None:
         """Follow the broker that says that it is the primary now, if it is."""
-        if self._config.is_replica:
-            return request.answer()
         address = FollowBody.decode(request.body).address
-        self.answer_later(connection, request, self._demoted(request, address))
-        return None
+        follow = self._led if self._config.is_replica else self._demoted
+        self.answer_later(connection, request, follow(request, address))
+
+    async def _led(self, request: Command, address: str) -> Command:
+        if self._context.failover is None:  # else the coordinator says whom to follow
+            await lead(self._context, self._config.name, address)
+        return request.answer()
 
     async def _demoted(self, request: Command, address: str) -> Command:
         channels, succession = Channels(), self._context.succession
@@ -120,9 +163,13 @@ class ReplicationProcessor(Processor):
         return request.answer()
 
 
+def _refused(problem: str) -> str:
+    return f"not promoted: {problem}; --force promotes it all the same"
+
+
 def _undecided(failover: Failover) -> str:
     """Return why a replica under a coordinator is not promoted by a command."""
     told = failover.told()
     by_itself = "it takes over by itself when the lease of the primary has ended"
     what = by_itself if told.may else told.state
-    return f"not promoted: {told.coordinator} decides: {what}; --force promotes it all the same"
+    return _refused(f"{told.coordinator} decides: {what}")

@@ -48,7 +48,7 @@ class Agreement:
     def reach(self, address: str, hello: bytes = b"") -> Agreed:
         """Find out that the log of the broker at this address goes on from ours; return where it ends.
 
-        `hello` says who asks, of a member of failover.
+        `hello` says who asks.
         RemoteProtocolError: it does not. CutError: it does when ours was cut. Without an address, or of a
         broker without epochs, nothing is found out.
         """

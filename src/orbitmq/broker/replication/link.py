@@ -2,7 +2,8 @@
 
 The log is sent as it lies in the mapped segments, so many bytes in a frame (haTransferBatchSize), as far
 as it is visible. What was appended a moment ago is in memory and is sent from the event loop. A replica
-that is far behind needs pages that may be on disk only: a thread reads those first, the loop waits for none.
+that is far behind needs pages that may be on disk only: a thread reads those ahead of what is sent, the loop
+waits for none; and it gets larger frames, for both sides have work to do for each.
 
 A report that is beyond what was sent, goes back, or asks for what the log does not have closes the
 connection, and counts nothing: answers to producers wait for reports.
@@ -19,7 +20,7 @@ from orbitmq.broker.replication.rate import ByteRate
 from orbitmq.clock import Clock
 from orbitmq.format.ha_frame import HEADER, REPORT
 from orbitmq.store.replication import Replication
-from orbitmq.units import MiB
+from orbitmq.units import KiB, MiB
 from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.replication import ReplicaConnection
 
@@ -27,8 +28,10 @@ logger = logging.getLogger(__name__)
 
 BEHIND_BYTES: Final = 8 * MiB
 """Who is further behind gets bytes that may not be in memory."""
-LOAD_BYTES: Final = 1 * MiB
+LOAD_BYTES: Final = 2 * MiB
 """So much is read into memory at a time."""
+BEHIND_FRAME_BYTES: Final = 256 * KiB
+"""At least so much is in a frame for who is that far behind."""
 UNSENT_BYTES_MAX: Final = 1 * MiB
 """A replica that does not take what was sent gets no more for now."""
 _STEP: Final = 512  # bytes from one that is touched to the next: a page is never left out
@@ -162,11 +165,13 @@ class ReplicaLink(asyncio.Protocol):
 
     def send(self) -> None:
         """Send what there is, until the replica takes no more."""
-        batch = self._owner.config.ha_batch_bytes
         while self._transport is not None and self.next_offset >= 0:
-            if self._paused or self._loading or self._must_load():
+            if self._paused:
                 return
-            view = self._log.read(self.next_offset, batch)
+            bytes_max = self._bytes_max()
+            if not bytes_max:
+                return
+            view = self._log.read(self.next_offset, bytes_max)
             if view is None:
                 if self.next_offset < self._log.first_offset:
                     self.close(f"log offset {self.next_offset} was cleaned before it was sent")
@@ -183,11 +188,17 @@ class ReplicaLink(asyncio.Protocol):
         self._rate.add(len(header) + len(view))
         self._sent_ms = self._owner.clock.monotonic_ms()
 
-    def _must_load(self) -> bool:
-        """Tell whether the next bytes may not be in memory; then a thread sees to that."""
-        start = self.next_offset
-        if start < self._loaded_offset or self._log.visible_offset - start <= BEHIND_BYTES:
-            return False
+    def _bytes_max(self) -> int:
+        """Return how much may be in the next frame; 0: it is not in memory yet, a thread sees to that."""
+        start, batch = self.next_offset, self._owner.config.ha_batch_bytes
+        if self._log.visible_offset - start <= BEHIND_BYTES:
+            return batch
+        ahead = max(self._loaded_offset, start)
+        if not self._loading and ahead < start + LOAD_BYTES and not self._load(ahead):
+            return batch  # it was cleaned
+        return min(max(batch, BEHIND_FRAME_BYTES), max(self._loaded_offset - start, 0))
+
+    def _load(self, start: int) -> bool:
         view = self._log.read(start, LOAD_BYTES)
         if view is None:
             return False
@@ -207,7 +218,7 @@ class ReplicaLink(asyncio.Protocol):
             self.close(f"silent for {config.ha_silence_ms} ms (haHousekeepingInterval)")
             return
         self.send()
-        waits = self._transport is None or self._paused or self._loading or self.next_offset < 0
+        waits = self._transport is None or self._paused or self.next_offset < 0
         if not waits and now - self._sent_ms >= config.ha_heartbeat_ms:
             self._write(b"")
 

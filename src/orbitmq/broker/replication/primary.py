@@ -8,9 +8,9 @@ from typing import Final
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.failover.sync_set import SyncSet
-from orbitmq.broker.failover.tokens import Tokens
 from orbitmq.broker.replication.in_sync import InSync
 from orbitmq.broker.replication.link import ReplicaLink
+from orbitmq.broker.replication.tokens import Tokens
 from orbitmq.errors import UnreachableError
 from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.replication import ReplicationStatus
@@ -39,8 +39,8 @@ class HaServer:
         self._timer: asyncio.TimerHandle | None = None
         self._woken = self._listens = False
         self.port = 0
-        self._tokens: Tokens | None = None  # None: nobody asks who a replica is (no failover)
-        self._sync_set: SyncSet | None = None
+        self.tokens = Tokens()
+        self._sync_set: SyncSet | None = None  # None: nobody asks who a replica is (no failover)
         in_sync.send_soon = self.send
 
     async def start(self, host: str, port: int, *, other: bool) -> None:
@@ -70,9 +70,9 @@ class HaServer:
         while self._open:
             await asyncio.sleep(0)
 
-    def know(self, tokens: Tokens, sync_set: SyncSet) -> None:
-        """Know replicas by their tokens, and tell how far each one is."""
-        self._tokens, self._sync_set = tokens, sync_set
+    def know(self, sync_set: SyncSet) -> None:
+        """Tell how far each one is who said who it is."""
+        self._sync_set = sync_set
 
     def _link(self) -> ReplicaLink:
         return ReplicaLink(self)
@@ -116,7 +116,7 @@ class HaServer:
             self._timer = self.loop.call_later(TICK_MS / 1000, self._tick)
 
     def on_report(self, link: ReplicaLink, log_offset: int) -> None:
-        if self._sync_set is not None and link.member is not None:
+        if self._sync_set is not None and link.member is not None and link.member.id:
             self._sync_set.put(link.member, link, log_offset)
         self._in_sync.put(link, log_offset)
 
@@ -128,7 +128,7 @@ class HaServer:
 
     def member_of(self, token: int) -> Member | None:
         """Return who was given this token; it is taken once."""
-        return self._tokens.take(token) if self._tokens is not None else None
+        return self.tokens.take(token)
 
     def on_gone(self, link: ReplicaLink) -> None:
         self._open.discard(link)

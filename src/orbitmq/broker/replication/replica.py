@@ -18,6 +18,7 @@ from orbitmq.broker.replication.succession import Succession
 from orbitmq.errors import FormatError, OrbitError, RemoteProtocolError
 from orbitmq.format.ha_frame import BATCH_BYTES_MAX, FRAME_BYTES_MAX, HEADER, REPORT
 from orbitmq.units import SECOND_MS
+from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.replication import PrimaryConnection, ReplicationStatus
 from orbitmq.wire.headers.registration import RegisterBrokerAnswer
 
@@ -45,11 +46,13 @@ class Replica:
         self._thread: threading.Thread | None = None
         decided = succession.decided
         self._primary = context.config.ha_primary or (decided.ha_primary if decided else "")
-        self.address = decided.primary if decided else ""
+        self.address = context.config.primary_address or (decided.primary if decided else "")
         """Where the primary answers requests; empty: no name server has told it yet."""
-        self.hello = b""
-        """Who this is, for a primary that is to know it (failover)."""
-        self._leaves = False  # a connection to somebody else than the primary is ended
+        self.hello = Member(id="", address=context.address).encode()
+        """Who this is, for the primary; a member of failover has an id."""
+        self._wish = [
+            ""
+        ]  # another list whenever somebody else's connection is to be left for this one
         self.primary_end = 0
         """How long the primary's log was when it last told; 0: it never did."""
         self._told = ""  # the last failure, told once
@@ -60,15 +63,15 @@ class Replica:
         self._read_at_ms = self._wrote_at_ms = 0  # by the wall clock, for tools; 0: never
 
     def use_primary(self, where: RegisterBrokerAnswer) -> None:
-        """Follow the primary whose HA port a name server tells; haMasterAddress is stronger."""
+        """Follow the primary that a name server tells; haMasterAddress and primaryAddress are stronger."""
         if not self._config.ha_primary and where.ha_server_addr:
             self._primary = where.ha_server_addr
-        self.address = where.master_addr or self.address
+        self.address = self._config.primary_address or where.master_addr or self.address
 
     def follow(self, where: RegisterBrokerAnswer) -> None:
-        """Follow this primary and nobody else, whoever is followed now: a coordinator says so."""
+        """Follow this primary, whoever is followed now: a coordinator says so, or it came after that one."""
         self.use_primary(where)
-        self._leaves = True
+        self._wish = [self._primary]
 
     def start(self) -> None:
         self._stopping.clear()
@@ -124,17 +127,26 @@ class Replica:
     def _run(self) -> None:
         wait_ms = AGAIN_MS
         while not self._stopping.is_set():
-            primary = self._primary
+            wish, primary = self._wish, self._primary  # in this order: a later wish is another one
             if primary:
                 try:
-                    self._follow(primary)
+                    self._follow(primary, wish)
                 except (OrbitError, OSError) as error:
                     self._tell(primary, error)
                 except Exception:
                     logger.exception("primary %s: the replica failed, tried again", primary)
                 wait_ms = AGAIN_MS if self.connected else min(2 * wait_ms, AGAIN_MS_MAX)
                 self.connected = False
-            self._clock.wait(self._stopping, wait_ms if primary else READ_MS)
+            self._pause(primary, wait_ms if primary else READ_MS)
+
+    def _pause(self, primary: str, wait_ms: float) -> None:
+        """Wait before the next try, shorter if there is another primary to follow."""
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        while self._primary == primary and not self._stopping.is_set():
+            left_ms = until_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                return
+            self._clock.wait(self._stopping, min(left_ms, READ_MS))
 
     def _tell(self, primary: str, error: Exception) -> None:
         text = f"primary {primary}: not followed, tried again: {error}"
@@ -142,7 +154,7 @@ class Replica:
             logger.warning("%s", text)
             self._told = text
 
-    def _follow(self, primary: str) -> None:
+    def _follow(self, primary: str, wish: list[str]) -> None:
         host, _, port = primary.rpartition(":")
         address = host.strip("[]"), int(port)
         with socket.create_connection(address, CONNECT_MS / 1000) as connection:
@@ -161,7 +173,7 @@ class Replica:
             logger.info("primary %s: followed from log offset %d on", primary, begin)
             self._told, self.connected = "", True
             connection.settimeout(READ_MS / 1000)
-            self._receive(connection, primary)
+            self._receive(connection, primary, wish)
 
     def _report(self, connection: socket.socket, log_offset: int) -> None:
         connection.settimeout(CONNECT_MS / 1000)
@@ -170,7 +182,7 @@ class Replica:
         self._reported, self._reported_ms = log_offset, self._clock.monotonic_ms()
         self._wrote_at_ms = self._clock.now_ms()
 
-    def _receive(self, connection: socket.socket, primary: str) -> None:
+    def _receive(self, connection: socket.socket, primary: str, wish: list[str]) -> None:
         filled, view = 0, memoryview(self._buffer)
         heard_ms = self._clock.monotonic_ms()
         while not self._stopping.is_set():
@@ -181,8 +193,8 @@ class Replica:
             now_ms = self._clock.monotonic_ms()
             if count == 0:
                 raise ConnectionError("it closed the connection")
-            if self._leaves and self._primary != primary:
-                raise ConnectionError(f"{self._primary} is the primary now")
+            if self._wish is not wish and self._wish != [primary]:
+                raise ConnectionError(f"{self._wish[0]} is the primary now")
             if count > 0:
                 heard_ms, self._read_at_ms = now_ms, self._clock.now_ms()
                 self._rate.add(count)

@@ -53,7 +53,8 @@ class StateSync:
         self._context, self._timers = context, timers
         self._channels = Channels()
         decided = context.succession.decided
-        self._primary = decided.primary if decided is not None else ""
+        self._fixed = context.config.primary_address
+        self._primary = self._fixed or (decided.primary if decided is not None else "")
         self._connection: Connection | None = None  # over which `_told` came
         self._told = OffsetTable()
         self._all_at_ms = 0.0
@@ -64,8 +65,8 @@ class StateSync:
         self.rounds = 0
 
     def use_primary(self, where: RegisterBrokerAnswer) -> None:
-        """Ask the primary that a name server tells."""
-        if where.master_addr and where.master_addr != self._primary:
+        """Ask the primary that a name server tells; primaryAddress is stronger."""
+        if where.master_addr and where.master_addr != self._primary and not self._fixed:
             self._primary, self._all_at_ms = where.master_addr, 0.0
             self._wake.set()
 

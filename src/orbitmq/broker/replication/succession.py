@@ -6,14 +6,14 @@ is written first, then the broker starts again within its process, with all that
 recovers transactions, timers, delays and pops, a replica follows.
 
 promoted   | by an operator (PROMOTE_REPLICA): the log gets a new epoch, durable before its first record; the
-           | former primary is told until it follows (FOLLOW_PRIMARY)
+           | former primary and its other replicas are told until they follow (FOLLOW_PRIMARY)
 demoted    | a primary that hears of one of its name with a higher epoch: told by that one, or found at the
            | name servers before it serves anybody. It believes what that one itself answers (GET_EPOCHS)
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -150,11 +150,19 @@ class Succession:
 
     # Changes
 
-    def promote(self, store: MessageStore, former: str, number: int = 0) -> store_epochs.Epoch:
+    def promise(self, number: int) -> int:
+        """Follow nobody of a lower epoch from now on; return the number, above all that is known here."""
+        number = max(number, self.epochs.next_number)
+        self._keep(self.epochs._replace(promised=number))
+        return number
+
+    def promote(
+        self, store: MessageStore, former: str, number: int = 0, others: Sequence[str] = ()
+    ) -> store_epochs.Epoch:
         """Become the primary: the log gets a new epoch from its end on. Nobody writes to it any more.
 
-        `number`: what a coordinator says; else the next one. Any thread may call it; `restart` makes
-        it true. StoreError: the disk does not take it.
+        `number`: what a coordinator says, or what `others` have promised; else the next one. Any thread
+        may call it; `restart` makes it true. StoreError: the disk does not take it.
         """
         config, configured = self._config, self._configured[0]
         waits = config.in_sync_replicas > 1 or config.min_in_sync_replicas > 1 or config.sync_as_v4
@@ -165,6 +173,7 @@ class Succession:
             broker_role=(role if configured is Role.REPLICA else configured).value,
             broker_id=0,
             former=former,
+            others=tuple(others),
             left_id=config.broker_id,
         )
         if exists(config.store.layout().cut):
@@ -205,11 +214,13 @@ class Succession:
         """Have the end of the log cut off at the next start. Called by the replica's thread."""
         wish_cut(self._config.store.layout(), self._disk, log_offset, cause)
 
-    def former_heard(self) -> None:
-        """Note that the former primary follows."""
+    def heard(self, address: str) -> None:
+        """Note that the former primary follows, or another replica."""
         decided = self.epochs.role
         if decided is not None:
-            self._keep(self.epochs._replace(role=decided._replace(former="")))
+            former = decided.former if decided.former != address else ""
+            others = tuple(other for other in decided.others if other != address)
+            self._keep(self.epochs._replace(role=decided._replace(former=former, others=others)))
 
     def _keep(self, epochs: Epochs) -> None:
         self._file.write(epochs)
@@ -220,38 +231,39 @@ class Succession:
         return f"{role.value} {broker_id}"
 
 
-class FormerPrimary:
-    """Tells the primary before us that it is one no longer. Belongs to the event loop's thread."""
+class Followers:
+    """Tells the primary before us, and its other replicas, whom to follow. Belongs to the event loop."""
 
     def __init__(self, context: BrokerContext, succession: Succession) -> None:
         self._context, self._succession = context, succession
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._channels = Channels()
 
     def start(self) -> None:
-        decided = self._succession.decided
-        if decided is not None and decided.former:
-            self._task = self._context.loop.create_task(self._run(decided.former))
+        decided, create = self._succession.decided, self._context.loop.create_task
+        if decided is not None:
+            addresses = filter(None, (decided.former, *decided.others))
+            self._tasks = [create(self._run(address)) for address in addresses]
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
         closing = self._context.loop.create_task(self._channels.close())
         self._context.pending.append(lambda: 0 if closing.done() else 1)
 
-    async def _run(self, former: str) -> None:
+    async def _run(self, address: str) -> None:
         body = FollowBody(address=self._context.address).encode()
         while True:
             command = Command(RequestCode.FOLLOW_PRIMARY, {}, body)
             try:
-                answer = await self._channels.request(former, command, ASK_MS)
+                answer = await self._channels.request(address, command, ASK_MS)
                 if answer.code == ResponseCode.SUCCESS:
-                    logger.info("former primary %s: follows", former)
-                    self._succession.former_heard()
+                    logger.info("broker %s: follows", address)
+                    self._succession.heard(address)
                     return
-                logger.warning("former primary %s: does not follow: %s", former, answer.remark)
+                logger.warning("broker %s: does not follow: %s", address, answer.remark)
             except (OrbitError, OSError) as error:
-                logger.debug("former primary %s: not reached: %s", former, error)
+                logger.debug("broker %s: not reached: %s", address, error)
             await asyncio.sleep(TELL_MS / 1000)
 
 

@@ -19,7 +19,7 @@ from orbitmq.format.compiled.gather import (
 )
 from orbitmq.format.compiled.index import index_chain, index_insert, index_items
 from orbitmq.format.compiled.queues import FIRST_SLOTS, QueueTable, pack_units
-from orbitmq.format.compiled.scan import find_record, scan
+from orbitmq.format.compiled.scan import find_record, scan, skip_records
 from orbitmq.format.compiled.waiting import publish_due, read_waiting, walk_slot, write_due
 from orbitmq.format.plain import Kernels
 from orbitmq.format.waiting import WAITED_FOR, WAITING
@@ -38,6 +38,7 @@ class CompiledKernels(Kernels):
     crc32 = staticmethod(crc32)
     scan = staticmethod(scan)
     find_record = staticmethod(find_record)
+    skip_records = staticmethod(skip_records)
     queue_table = QueueTable
     pack_units = staticmethod(pack_units)
     index_items = staticmethod(index_items)
@@ -67,6 +68,7 @@ def _warm() -> None:
     crc.crc32_by_tables(frozen(nothing))
     scan(nothing, 0, 0, 0, ScanOptions())
     find_record(nothing, 0, 0, 0)
+    skip_records(nothing, 0, 0, 0)
     _warm_queues(no_rows)
     index_items(nothing, no_rows)
     _warm_index_file()

@@ -112,6 +112,28 @@ def find_record(
     return found
 
 
+def skip_records(buffer: Bytes, start: int, end: int, base_offset: int) -> tuple[int, int]:
+    source = frozen(buffer)
+    start, end = max(int(start), 0), min(int(end), len(source))
+    found: tuple[int, int] = _skip_records(source, start, end, int(base_offset))
+    return found
+
+
+@kernel
+def _skip_records(buffer, start, end, base_offset):
+    at, last = start, -1
+    while end - at >= OVERHEAD_BYTES:
+        size = load_i32(buffer, at)
+        magic = load_i32(buffer, at + MAGIC_AT)
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < OVERHEAD_BYTES:  # noqa: PLR1714
+            break
+        if size > end - at or load_i64(buffer, at + LOG_OFFSET_AT) != base_offset + at:
+            break
+        last = at
+        at += size
+    return at, last
+
+
 @kernel
 def _scan(buffer, start, end, base_offset, checks, rows):
     at = start

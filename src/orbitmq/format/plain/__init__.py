@@ -14,7 +14,7 @@ from orbitmq.format.plain.gather import (
 )
 from orbitmq.format.plain.index import index_chain, index_insert, index_items
 from orbitmq.format.plain.queues import DictTable, pack_units
-from orbitmq.format.plain.scan import find_record, scan
+from orbitmq.format.plain.scan import find_record, scan, skip_records
 from orbitmq.format.plain.waiting import publish_due, read_waiting, walk_slot, write_due
 
 
@@ -26,6 +26,7 @@ class Kernels:
     crc32 = staticmethod(masked_crc32)
     scan = staticmethod(scan)
     find_record = staticmethod(find_record)
+    skip_records = staticmethod(skip_records)
     queue_table: Callable[[], QueueTable] = DictTable  # a new empty table
     pack_units = staticmethod(pack_units)
     index_items = staticmethod(index_items)

@@ -15,6 +15,7 @@ from orbitmq.format.record import (
     BLANK_BYTES,
     BLANK_MAGIC,
     FIXED_BY_HOSTS,
+    LOG_OFFSET_AT,
     MAGIC_V1,
     MAGIC_V2,
     OVERHEAD_BYTES,
@@ -25,6 +26,7 @@ from orbitmq.message import SCHEDULE_TOPIC, Property, SysFlag
 UNKNOWN_DELAY_MS: Final = 1000
 LENGTHS_BYTES_MIN: Final = 3  # what a record has behind its body even if it is empty
 
+_INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _MAGIC_PATTERN: Final = re.compile(rb"\xda\xa3\x20[\xa7\xab]", re.DOTALL)
@@ -101,6 +103,25 @@ def find_record(
         if stop is None and read_row(view, at, size, base_offset, options) is not None:
             return at
     return -1
+
+
+def skip_records(buffer: Bytes, start: int, end: int, base_offset: int) -> tuple[int, int]:
+    """Skip whole records that lie one behind the other from `start` on, up to `end`.
+
+    Each has a known magic, a size that can be, and its own offset; `base_offset` is the offset of buffer[0].
+    Return where something else begins (a cut record, a blank, no record at all), and where the last one
+    begins that was skipped; -1: none was.
+    """
+    view = buffer.data
+    at, end, last = max(start, 0), min(end, len(view)), -1
+    while end - at >= OVERHEAD_BYTES:
+        size, magic = BLANK.unpack_from(view, at)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not OVERHEAD_BYTES <= size <= end - at:
+            break
+        if _INT64.unpack_from(view, at + LOG_OFFSET_AT)[0] != base_offset + at:
+            break
+        last, at = at, at + size
+    return at, last
 
 
 def _look_at(view: memoryview, at: int, end: int) -> tuple[Stop | None, int]:

@@ -9,7 +9,10 @@ leaves it behind the end, where recovery cuts it off, and the replica asks for i
 import struct
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from orbitmq.errors import FormatError
+from orbitmq.format.kernels import Kernels
 from orbitmq.format.record import (
     BLANK,
     BLANK_BYTES,
@@ -24,10 +27,13 @@ from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.appender import Appender
 from orbitmq.store.log.segment_list import SegmentList
 from orbitmq.store.log.write_head import WriteHead
+from orbitmq.units import KiB
 
 _OFFSET: Final = struct.Struct(">q")
 HEAD_BYTES: Final = LOG_OFFSET_AT + _OFFSET.size
 """So much of a record is looked at: size, magic, and its own offset."""
+_MANY_BYTES: Final = 16 * KiB
+"""Records of so many bytes are looked at by a kernel; a call of it costs as much as some records."""
 _SAME_SIZE: Final = "both brokers need the same mappedFileSizeCommitLog"
 
 
@@ -40,7 +46,7 @@ class Walk(NamedTuple):
     head: bytes = b""  # what there is of that head
     last: int = -1  # where the last whole message starts; -1: there was none
 
-    def over(self, data: memoryview, segment_bytes: int) -> "Walk":
+    def over(self, data: memoryview, segment_bytes: int, kernels: Kernels) -> "Walk":
         """Return the walk behind these bytes. FormatError: no log goes on like this."""
         at, stop = self.end, self.end + len(data)
         if data and at // segment_bytes != (stop - 1) // segment_bytes:
@@ -53,6 +59,9 @@ class Walk(NamedTuple):
                 if record_end % segment_bytes:  # else it is a blank
                     last = start
                 start, record_end, head = record_end, 0, b""
+            if stop - start >= _MANY_BYTES and not head:
+                start, skipped = _skip(data, at, start, segment_bytes, kernels)
+                last = skipped if skipped >= 0 else last
             if start == stop:
                 return Walk(stop, start, 0, b"", last)
             seen: bytes | memoryview
@@ -64,6 +73,16 @@ class Walk(NamedTuple):
             if not record_end:
                 head = bytes(seen[position : position + HEAD_BYTES])
                 return Walk(stop, start, 0, head, last)
+
+
+def _skip(
+    data: memoryview, at: int, start: int, segment_bytes: int, kernels: Kernels
+) -> tuple[int, int]:
+    """Go over ordinary records by a kernel; return where the first other one, and the last of them, start."""
+    room_end = _segment_end(start, segment_bytes) - BLANK_BYTES
+    end = min(len(data), room_end - at)
+    stopped, last = kernels.skip_records(np.frombuffer(data, dtype=np.uint8), start - at, end, at)
+    return at + stopped, at + last if last >= 0 else -1
 
 
 def _segment_end(offset: int, segment_bytes: int) -> int:
@@ -131,7 +150,7 @@ class ReplicatedLog:
             if self._flags.failure is not None:
                 raise self._flags.failure
             came = self._start_at(log_offset)
-            walk = came.over(data, self._segments.segment_bytes)
+            walk = came.over(data, self._segments.segment_bytes, self._appender.kernels)
             if self._head.written_offset != came.start:  # the first bytes of an empty log
                 self._head.resume(log_offset)
             if self._head.segment is None:

@@ -68,6 +68,20 @@ class PromotedAnswer(Body):
     lacked: int = 0  # bytes that the former primary had more when it last told
 
 
+class PromiseBody(Body):
+    """Body of PROMISE_EPOCH: follow nobody of this name with a lower epoch."""
+
+    broker_name: str
+    number: int
+
+
+class PromiseAnswer(Body):
+    """Answer of PROMISE_EPOCH: what was promised, and how long the log is that nobody writes to now."""
+
+    number: int
+    log_end: int
+
+
 class FollowBody(Body):
     """Body of FOLLOW_PRIMARY: where the primary is that is to be followed."""
 

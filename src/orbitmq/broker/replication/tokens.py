@@ -1,7 +1,8 @@
 """Tokens: how a primary knows whose connection comes to its HA port.
 
-Nothing at that port says who somebody is. A member asks at the port of requests first, and gets a number
-that it says at the HA port before anything else; RocketMQ's replicas never ask, and say none.
+Nothing at that port says who somebody is. A replica of ours asks at the port of requests first, and gets a
+number that it says at the HA port before anything else: so both ports are of one start of one primary, and
+a member of failover is known by it. RocketMQ's replicas never ask, and say none.
 """
 
 import secrets

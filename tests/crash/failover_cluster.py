@@ -1,7 +1,7 @@
-"""Two brokers of one name, a name server and perhaps an etcd, as processes, and ways between them to cut.
+"""Brokers of one name, a name server and perhaps an etcd, as processes, and ways between them to cut.
 
-Each broker tells others an address of its own (127.0.0.2, 127.0.0.3), at which a proxy listens; it listens
-at the same port of 127.0.0.1 itself, where its producers reach it however it is cut off.
+Each broker tells others an address of its own (127.0.0.2, 127.0.0.3 ...), at which a proxy listens; it
+listens at the same port of 127.0.0.1 itself, where its producers reach it however it is cut off.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from compat.server_process import (
     free_port,
     is_registered,
 )
+from crash.copies import COPIED_TWICE, TOPIC, WAIT_SECONDS, check_copies, left_if_failed
 from crash.failover_history import FailoverHistory, Told
 from etcd_server import etcd_server
 from live_broker import letters, send_header
@@ -35,21 +36,9 @@ from orbitmq.wire.codes import RequestCode
 from orbitmq.wire.command import Command
 from tcp_proxy import TcpProxy
 
-TOPIC: Final = "Failover"
 QUEUES: Final = 2
-WAIT_SECONDS: Final = 60.0
-COMMON: Final = {
-    "mappedFileSizeCommitLog": str(1 << 20),
-    "haSendHeartbeatInterval": "500",
-    "stateSyncInterval": "200",
-    "inSyncReplicas": "2",
-    "slaveTimeout": "1000",
-}
-BY_ETCD: Final = {
-    "enableAutoInSyncReplicas": "true",
-    "haMaxTimeSlaveNotCatchup": "1000",
-    "failoverLeaseMs": "2000",
-}
+BY_HAND: Final = {"haHousekeepingInterval": "1500"}  # so soon replicas notice that it is silent
+BY_ETCD: Final = {"haMaxTimeSlaveNotCatchup": "1000", "failoverLeaseMs": "2000"}
 
 
 class Ack(NamedTuple):
@@ -72,14 +61,14 @@ class Node:
         self._ways.append(self._to_namesrv)
         namesrv = f"{here}:{namesrv_port}"
         role = {"brokerRole": "SLAVE" if number else "SYNC_MASTER", "brokerId": str(number)}
-        own = {"brokerIP1": host}
+        own = {"brokerIP1": host, **({} if etcd_port else BY_HAND)}
         if etcd_port:
             self._ways.append(TcpProxy((here, 0), (here, etcd_port)))
             own |= {**BY_ETCD, "failover": f"etcd://{here}:{self._ways[-1].port}"}
         place = root / f"broker-{number}"
         way = f"{here}:{self._to_namesrv.port}"
         known = {**broker_settings(place, port, way, "broker-f"), **SMALL_BROKER}
-        config = write_settings(place / "broker.conf", {**known, **COMMON, **role, **own})
+        config = write_settings(place / "broker.conf", {**known, **COPIED_TWICE, **role, **own})
         command = [str(ORBITMQ), "broker", "run", "--config", str(config)]
         self.process = ServerProcess(
             f"broker {number}", command, port, place, lambda: is_registered(self.address, namesrv)
@@ -113,7 +102,7 @@ class Node:
 class DirectSender(threading.Thread):
     """Sends to one broker, whatever name servers say, each message once."""
 
-    def __init__(self, cluster: "EtcdCluster", number: int) -> None:
+    def __init__(self, cluster: "FailoverCluster", number: int) -> None:
         super().__init__(daemon=True)
         self._cluster, self._number = cluster, number
         self._address = cluster.nodes[number].direct
@@ -144,7 +133,7 @@ class DirectSender(threading.Thread):
         await channels.close()
 
 
-class EtcdCluster:
+class FailoverCluster:
     """All of it, and what was acknowledged."""
 
     def __init__(self, etcd: ServerProcess | None, namesrv: str, nodes: list[Node]) -> None:
@@ -177,7 +166,7 @@ class EtcdCluster:
         return -1
 
     def await_whole(self) -> int:
-        """Wait until one has the lease and both are in sync; return which one has it."""
+        """Wait until one has the lease and all are in sync; return which one has it."""
 
         def is_whole() -> bool:
             found = self.primary
@@ -191,39 +180,52 @@ class EtcdCluster:
 
     def await_acks(self, broker: int, more: int = 20) -> float:
         """Wait until a broker has acknowledged so many more; return when the first of them was told."""
+        return self._await_acks({broker}, more)[0].told
+
+    def await_acks_of_another(self, broker: int, more: int = 20) -> Ack:
+        """Wait until others than this one have acknowledged so many more; return the first of them."""
+        return self._await_acks(set(range(len(self.nodes))) - {broker}, more)[0]
+
+    def _await_acks(self, brokers: set[int], more: int) -> list[Ack]:
         before = len(self.acks)
 
         def news() -> list[Ack]:
-            return [ack for ack in self.acks[before:] if ack.broker == broker]
+            return [ack for ack in self.acks[before:] if ack.broker in brokers]
 
         self.wait(lambda: len(news()) >= more)
-        return news()[0].told
+        return news()
+
+    def check(self) -> None:
+        """End all sends, and compare what is read with what was acknowledged, and all logs."""
+        self.end()
+        check_copies(self.namesrv, self.history, [node.process for node in self.nodes])
 
     def wait(self, condition: Any) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
         while not condition():
-            tails = "\n".join(node.process.tail() for node in self.nodes)
-            assert time.monotonic() < deadline, tails
+            assert time.monotonic() < deadline, "\n".join(n.process.tail() for n in self.nodes)
             time.sleep(0.02)
 
 
 @contextmanager
-def etcd_cluster(root: Path, *, has_etcd: bool = True) -> Iterator[EtcdCluster]:
-    """Run two brokers, both in sync, with a topic, and producers that send to each of them."""
+def failover_cluster(
+    root: Path, brokers: int, *, has_etcd: bool = True
+) -> Iterator[FailoverCluster]:
+    """Run so many brokers, all in sync, with a topic, and producers that send to each of them."""
     with ExitStack() as stack:
         etcd = etcd_server(root) if has_etcd else None
         if etcd is not None:
             stack.enter_context(running(etcd))
         namesrv = stack.enter_context(our_namesrv(root))
         port = etcd.port if etcd is not None else 0
-        nodes = [Node(number, root, namesrv.port, port) for number in range(2)]
+        nodes = [Node(number, root, namesrv.port, port) for number in range(brokers)]
         for node in nodes:
             stack.callback(node.close)
             stack.callback(node.process.kill)
             node.process.launch()
         for node in nodes:
             node.process._await_ready()
-        cluster = EtcdCluster(etcd, namesrv.address, nodes)
+        cluster = FailoverCluster(etcd, namesrv.address, nodes)
         cluster.wait(lambda: cluster.primary >= 0)
         create_topic(nodes[cluster.primary].direct, TOPIC, QUEUES)
         await_route(namesrv.address, TOPIC)
@@ -231,4 +233,5 @@ def etcd_cluster(root: Path, *, has_etcd: bool = True) -> Iterator[EtcdCluster]:
             cluster.await_whole()
         cluster.begin()
         stack.callback(cluster.end)
+        stack.enter_context(left_if_failed(cluster.history, root))
         yield cluster
