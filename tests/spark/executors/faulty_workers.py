@@ -9,6 +9,8 @@ of a task does, once in the life of the directory:
   fail      fails
   linger    does not end by itself: a second attempt has to (speculation)
   hold      does not end by itself: somebody has to kill its executor
+And what every attempt of all tasks ("*") does, so that a kill at any moment finds some at work:
+  slow      takes half a second longer
 """
 
 import functools
@@ -34,7 +36,9 @@ STAGES = {
     "queues": ("orbitmq.spark.jobs.verify.runner", "", "compare_queues"),
     "export": ("orbitmq.spark.jobs.export.log_task", "LogExport", "__call__"),
     "tail": ("orbitmq.spark.jobs.dispatch.source", "TailReader", "read"),
+    "rows": ("orbitmq.spark.sink.writers", "", "stage"),
 }
+SLOW_SECONDS = 0.5
 WAIT_SECONDS = 200.0
 EXECUTOR = os.getppid()
 
@@ -58,6 +62,8 @@ def _with_fault(
         if context is not None:
             task, attempt = context.partitionId(), context.attemptNumber()
             _note(calls, f"{stage}{task}-{attempt}", faults.get(str(task)) if not attempt else None)
+            if faults.get("*") == "slow":
+                time.sleep(SLOW_SECONDS)  # sleep: there is time to kill it
         return run(*arguments, **options)
 
     return call
