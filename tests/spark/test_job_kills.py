@@ -45,7 +45,9 @@ from spark.test_sink_kills import HERE, count_of, send_source
 KILLS = int(os.environ.get("ORBITMQ_JOB_KILLS", "0"))
 SEED = int(os.environ.get("ORBITMQ_CRASH_SEED", random.randrange(2**31)))
 WHY = f"ORBITMQ_CRASH_SEED={SEED} ORBITMQ_JOB_KILLS={KILLS}"
-WITHIN_S = 3.0
+TASK_S = 2.0
+"""How long tasks of a job take that would be over before anything could be killed."""
+WITHIN_S = 2.2
 
 pytestmark = [
     pytest.mark.spark,
@@ -59,9 +61,11 @@ pytestmark = [
 class Jobs:
     """Starts a job on the cluster, in a directory of its own each time."""
 
-    def __init__(self, cluster: StandaloneCluster, root: Path, slow: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, cluster: StandaloneCluster, root: Path, slow: tuple[str, ...] = (), by: float = 0.5
+    ) -> None:
         self.cluster, self._root, self._numbers = cluster, root, count()
-        self._slow = {stage: {"*": "slow"} for stage in slow}
+        self._slow = {stage: {"*": f"slow {by}"} for stage in slow}
 
     def command(self, *words: object) -> JobProcess:
         """Start `orbitmq spark ...`."""
@@ -120,8 +124,8 @@ def require_all(done: Counter[str]) -> None:
 
 @pytest.mark.feature("P10", "P18")
 def test_an_export(cluster: StandaloneCluster, chance: random.Random, tmp_path: Path) -> None:
-    jobs, store, runs = Jobs(cluster, tmp_path / "jobs", ("export",)), tmp_path / "store", count()
-    conf = write_conf(tmp_path / "broker.conf")
+    jobs = Jobs(cluster, tmp_path / "jobs", ("export",), TASK_S)
+    store, runs, conf = tmp_path / "store", count(), write_conf(tmp_path / "broker.conf")
     lakes = {name: tmp_path / name for name in FORMATS}
 
     def start() -> JobProcess:
@@ -228,7 +232,7 @@ def test_a_replay(
 
 @pytest.mark.feature("P14", "P15")
 def test_a_load(cluster: StandaloneCluster, chance: random.Random, tmp_path: Path) -> None:
-    jobs, root, runs = Jobs(cluster, tmp_path / "jobs", STAGES), tmp_path / "store", count()
+    jobs, root, runs = Jobs(cluster, tmp_path / "jobs", STAGES, TASK_S), tmp_path / "store", count()
     words = ("load", *write_table(tmp_path, root))
 
     def start() -> JobProcess:

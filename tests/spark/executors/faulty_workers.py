@@ -10,7 +10,7 @@ of a task does, once in the life of the directory:
   linger    does not end by itself: a second attempt has to (speculation)
   hold      does not end by itself: somebody has to kill its executor
 And what every attempt of all tasks ("*") does, so that a kill at any moment finds some at work:
-  slow      takes half a second longer
+  slow 0.5  takes so many seconds longer
 """
 
 import functools
@@ -38,7 +38,6 @@ STAGES = {
     "tail": ("orbitmq.spark.jobs.dispatch.source", "TailReader", "read"),
     "rows": ("orbitmq.spark.sink.writers", "", "stage"),
 }
-SLOW_SECONDS = 0.5
 WAIT_SECONDS = 200.0
 EXECUTOR = os.getppid()
 
@@ -62,8 +61,8 @@ def _with_fault(
         if context is not None:
             task, attempt = context.partitionId(), context.attemptNumber()
             _note(calls, f"{stage}{task}-{attempt}", faults.get(str(task)) if not attempt else None)
-            if faults.get("*") == "slow":
-                time.sleep(SLOW_SECONDS)  # sleep: there is time to kill it
+            if "*" in faults:
+                time.sleep(float(faults["*"].removeprefix("slow ")))  # sleep: to be killed
         return run(*arguments, **options)
 
     return call
