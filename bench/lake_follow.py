@@ -19,7 +19,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import spark_log
@@ -146,7 +146,7 @@ def _times(lake: Path, begun_ms: int) -> tuple[Times, Times]:
         done_ms = path.stat().st_ctime_ns // 1_000_000  # a rename is a change, not a write
         for file in json.loads(path.read_bytes())["files"]:
             column = pq.read_table(lake / file["path"], columns=["store_time"])["store_time"]
-            times = np.asarray(pc.cast(column, "timestamp[ms, UTC]").cast("int64"))
+            times = np.asarray(column.cast(pa.timestamp("ms", "UTC")).cast(pa.int64()))
             stored.append(times[times >= begun_ms])
             readable.append(np.full(len(stored[-1]), done_ms, np.int64))
     return np.concatenate(stored), np.concatenate(readable)

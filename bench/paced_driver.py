@@ -2,9 +2,10 @@
 
     python bench/paced_driver.py paced ADDRESS TOPIC --rate 20000 --seconds 60 [--batch 16]
 
-Prints one JSON line: how many messages were stored, at which rate, and how many answers were no success.
-Batches go to 8 queues in turn over one connection. A broker that is slower than the rate holds the driver
-up, and the rate that is told is lower than the one that was asked for.
+Prints one JSON line: how many messages were stored, at which rate, how many answers said that the broker is
+busy (these are sent again, as a producer does), and how many were no success otherwise. Batches go to 8
+queues in turn over one connection. A broker that is slower than the rate holds the driver up, and the rate
+that is told is lower than the one that was asked for.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import json
 import sys
 import threading
 import time
+from collections import deque
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from raw_driver import send_frame, split
 
 QUEUES = 8
 BUFFER_BYTES = 1 << 20
+SYSTEM_BUSY = 2
 
 
 class PacedSender:
@@ -29,7 +32,8 @@ class PacedSender:
         self._sock = connect(address)
         self._frames = [send_frame(topic, queue, batch) for queue in range(QUEUES)]
         self._batch = batch
-        self._answered = self._errors = 0
+        self._stored = self._busy = self._errors = 0
+        self._again: deque[int] = deque()
 
     def run(self, rate: float, seconds: float) -> dict[str, float]:
         count = max(1, round(rate * seconds / self._batch))
@@ -40,25 +44,38 @@ class PacedSender:
             early = start + number * self._batch / rate - time.monotonic()
             if early > 0:
                 time.sleep(early)
-            before, behind = self._frames[number % QUEUES]
-            self._sock.sendall(before + b"%d" % (FIRST_OPAQUE + number) + behind)
-        took = time.monotonic() - start + self._batch / rate
-        listener.join()
-        messages = self._answered * self._batch
-        return {"rate": messages / took, "messages": messages, "errors": self._errors}
+            self._send(number)
+            while self._again:
+                self._send(self._again.popleft())
+        while listener.is_alive():
+            listener.join(0.01)
+            while self._again:
+                self._send(self._again.popleft())
+        took = max(time.monotonic() - start, count * self._batch / rate)
+        messages = self._stored * self._batch
+        figures = {"rate": messages / took, "messages": messages}
+        return {**figures, "busy": self._busy, "errors": self._errors}
+
+    def _send(self, number: int) -> None:
+        before, behind = self._frames[number % QUEUES]
+        self._sock.sendall(before + b"%d" % (FIRST_OPAQUE + number) + behind)
 
     def _listen(self, count: int) -> None:
         buffer = np.zeros(BUFFER_BYTES, np.uint8)
         view, filled = memoryview(buffer), 0
         found = [np.zeros(4096, np.int64) for _ in range(3)]
-        while self._answered < count:
+        while self._stored + self._errors < count:
             got = self._sock.recv_into(view[filled:])
             if not got:
                 raise SystemExit("the broker closed the connection")
             filled += got
             whole, rest = split(buffer, filled, *found)
-            self._errors += int(np.count_nonzero(found[1][:whole]))
-            self._answered += int(whole)
+            numbers, codes = found[0][:whole] - FIRST_OPAQUE, found[1][:whole]
+            busy = numbers[codes == SYSTEM_BUSY].tolist()
+            self._again.extend(busy)
+            self._busy += len(busy)
+            self._stored += int(np.count_nonzero(codes == 0))
+            self._errors += int(np.count_nonzero((codes != 0) & (codes != SYSTEM_BUSY)))
             buffer[: filled - rest] = buffer[rest:filled].copy()
             filled -= rest
 

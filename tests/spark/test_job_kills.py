@@ -83,9 +83,9 @@ class Jobs:
             [sys.executable, HERE / name, told], place, {**environment, "PYTHONPATH": paths}
         )
 
-    def begun(self) -> bool:
-        """Return whether tasks of the last one have begun."""
-        return any((self._last / "calls").iterdir())
+    def begun(self, stage: str = "") -> bool:
+        """Return whether tasks of the last one, or of a stage of it, have begun."""
+        return any(path.name.startswith(stage) for path in (self._last / "calls").iterdir())
 
     def _place(self) -> tuple[Path, dict[str, str], dict[str, str]]:
         self._last = self._root / f"job{next(self._numbers)}"
@@ -240,7 +240,11 @@ def test_a_load(cluster: StandaloneCluster, chance: random.Random, tmp_path: Pat
             shutil.rmtree(root)
         return jobs.command(*words)
 
-    require_all(kill_often(cluster, chance, KILLS, start, some_time_later(chance, jobs.begun)))
+    def moment(job: JobProcess) -> None:
+        stage = chance.choice(STAGES)
+        some_time_later(chance, lambda: jobs.begun(stage))(job)
+
+    require_all(kill_often(cluster, chance, KILLS, start, moment))
 
     if not require_none_or_all(root, WHY):
         with jobs.command(*words) as last:
