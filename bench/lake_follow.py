@@ -47,7 +47,7 @@ class Size:
 
 
 SIZES = {
-    "full": Size(20_000, 60.0, ("parquet", "delta", "iceberg")),
+    "full": Size(20_000, 60.0, ("parquet", "delta")),
     "smoke": Size(
         *(2_000, 4.0, ("parquet",), ("--interval", "0.5")),
         settings=(("mappedFileSizeCommitLog", str(64 * MiB)),),
