@@ -103,8 +103,10 @@ test-spark: $(READY) ## the Spark tests alone, without those that kill or need J
 
 # Files whose inputs are drawn; `make test` draws fewer.
 DRAWN = $(shell grep -rlE "(hypothesis|rounds) import" tests --include='test_*.py')
-test-crash: $(READY) ## 1 000 kills and 200 power cuts, 200 kills amid transactions, timers and pops each (long)
+KILLED_JOBS = JOB EXPORT SINK REPLAY LOAD STREAM
+test-crash: $(READY) ## 1 000 kills and 200 power cuts, 200 kills amid transactions, timers and pops each, 20 of each job of Spark (long)
 	ORBITMQ_TIMER_KILLS=200 ORBITMQ_POP_KILLS=200 ORBITMQ_FAILOVER_KILLS=200 ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
+	$(foreach job,$(KILLED_JOBS),ORBITMQ_$(job)_KILLS=20) $(BIN)/pytest -q -s -m 'crash and spark' --timeout 0 tests/spark/test_*_kills.py
 	ORBITMQ_FUZZ=whole ORBITMQ_HOSTILE_FRAMES=100000 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 0 -m '$(QUICK)' tests/broker/test_hostile.py $(DRAWN)
 
 mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (an hour)

@@ -1,11 +1,12 @@
 """The pipeline's jobs that write, each against the way that people have without them, in one run.
 
-    python bench/bench_lake.py [--size full|smoke] [--only load export sink search] [--directory DIR]
+    python bench/bench_lake.py [--size full|smoke] [--only load export sink search follow] [--directory DIR]
                                [--json FILE]
 
 Parts: load (a table becomes a store, against sending the same rows to the broker), export (a log becomes
 tables of a lake, against Spark writing the same rows to Parquet), sink (rows become messages of a topic,
-against RocketMQ's Java client), search (a key, against a full scan).
+against RocketMQ's Java client), search (a key, against a full scan), follow (how far an export is behind a
+broker that takes 20 000 messages a second).
 Every result is checked, so a fast wrong answer fails. bench/README.md has the method and the figures.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import harness
 import lake_export
+import lake_follow
 import lake_load
 import lake_search
 import lake_sink
@@ -29,6 +31,7 @@ PARTS: dict[str, Callable[[str, Path], list[Line]]] = {
     "export": lake_export.lines,
     "sink": lake_sink.lines,
     "search": lake_search.lines,
+    "follow": lake_follow.lines,
 }
 SIZES = ("full", "smoke")
 

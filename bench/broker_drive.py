@@ -13,6 +13,7 @@ from harness import Line
 
 DRIVER = Path(__file__).with_name("raw_driver.py")
 DRIVERS = {
+    "paced": DRIVER.with_name("paced_driver.py"),
     "pop": DRIVER.with_name("pop_driver.py"),
     "request": DRIVER.with_name("request_driver.py"),
     "transactions": DRIVER.with_name("transaction_driver.py"),

@@ -35,6 +35,19 @@ def _with_executors() -> str:
     return os.pathsep.join(filter(None, (str(EXECUTORS), os.environ.get("PYTHONPATH"))))
 
 
+def faulty_settings(calls: Path, faults: Faults | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings of Spark and the environment of a driver whose tasks meet these faults."""
+    told = json.dumps({"calls": str(calls), **(faults or {})})
+    conf = {
+        **SMALL,
+        **quick_executors(),
+        "spark.python.daemon.module": "faulty_workers",
+        "spark.executorEnv.PYTHONPATH": _with_executors(),
+        "spark.executorEnv.ORBITMQ_TEST_FAULTS": told,
+    }
+    return conf, {"PYTHONPATH": _with_executors(), "ORBITMQ_TEST_FAULTS": told}
+
+
 class FaultyCommand:
     """A command that runs in a directory of its own, or has run."""
 
@@ -49,15 +62,8 @@ class FaultyCommand:
         self._calls = directory / "calls"
         self._calls.mkdir()
         self._output = directory / "output.txt"
-        told = json.dumps({"calls": str(self._calls), **(faults or {})})
-        settings = {
-            **SMALL,
-            **quick_executors(),
-            **(conf or {}),
-            "spark.python.daemon.module": "faulty_workers",
-            "spark.executorEnv.PYTHONPATH": _with_executors(),
-            "spark.executorEnv.ORBITMQ_TEST_FAULTS": told,
-        }
+        settings, environment = faulty_settings(self._calls, faults)
+        settings |= conf or {}
         options = [word for item in settings.items() for word in ("--conf", "=".join(item))]
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -66,7 +72,7 @@ class FaultyCommand:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,
-                env={**os.environ, "PYTHONPATH": _with_executors(), "ORBITMQ_TEST_FAULTS": told},
+                env={**os.environ, **environment},
             )
 
     def __enter__(self) -> Self:

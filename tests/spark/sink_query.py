@@ -1,6 +1,7 @@
 """A streaming query into a topic as a process of its own, to be killed: python sink_query.py SETTINGS.
 
-SETTINGS is JSON: "source" and "sink" options, "now" (end with what is there). A task is tried four times.
+SETTINGS is JSON: "source" and "sink" options, "now" (end with what is there), and where it is not here, with
+tasks that are tried four times, "master" and "conf".
 """
 
 import json
@@ -12,7 +13,8 @@ from spark.stream_query import CONF, RUNNING
 
 def main(text: str) -> None:
     settings = json.loads(text)
-    spark = make_session(app="orbitmq-killed", master="local[2,4]", conf=CONF)
+    master, conf = settings.get("master", "local[2,4]"), settings.get("conf", {})
+    spark = make_session(app="orbitmq-killed", master=master, conf=CONF | conf)
     messages = spark.readStream.format("orbitmq").options(**settings["source"]).load()
     columns = "body", "tags", "keys", "flag", "properties", "properties['shard'] sharding_key"
     writer = messages.selectExpr(*columns).writeStream.format("orbitmq").options(**settings["sink"])

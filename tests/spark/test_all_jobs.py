@@ -6,6 +6,7 @@ ORBITMQ_JOB_MESSAGES says how many messages it has (3 000; a million is the size
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import duckdb
@@ -150,8 +151,8 @@ def test_a_loaded_store_has_every_row_in_the_order_of_its_queue(messages, tmp_pa
         for queue in range(QUEUES):
             read = list(_numbers_of(loaded, queue))
             found.update(read)
-            fresh = list(dict.fromkeys(read))  # those that were sent again come last
-            assert fresh == sorted(fresh)
+            falls = [number for before, number in pairwise(read) if number <= before]
+            assert len(falls) <= 1  # those that were sent again come last
     assert found == Counter(numbers(of="Orders"))
 
 

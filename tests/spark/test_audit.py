@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import golden_stores
+from command import call
 from orbitmq.client.trace.records import TraceRecord
 from orbitmq.errors import ConfigError, CorruptRecordError, NotAStoreError
 from orbitmq.spark.jobs.audit import keyed, sources, tally
@@ -556,6 +557,18 @@ def test_what_cannot_work_is_told_in_one_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=named):
         audit_here(made, **given)
+
+
+def test_a_store_at_a_distance_is_refused_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("orbitmq.spark.start.session.make_context")
+
+    done = call("spark", "audit", "--from", "s3://bucket/store?endpoint=http://127.0.0.1:1")
+
+    assert done.returncode == 2
+    assert "s3://bucket/store" in done.stderr
+    assert "copy the store to a directory" in done.stderr
 
 
 def test_a_subscription_is_tags_or_an_expression() -> None:

@@ -3,7 +3,9 @@
 import importlib
 import json
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -283,6 +285,31 @@ def test_a_follower_brings_what_comes_until_it_is_stopped(store: Path, tmp_path:
 
     assert rounds[1:] == [20, 20]
     assert lake_rows(lake, "parquet", "Orders") == log_rows(store, "Orders")
+
+
+@pytest.mark.feature("P10")
+def test_a_follower_looks_at_its_source_every_so_many_seconds_whatever_a_round_takes(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, waits = [100.0], list[float]()
+
+    class Over(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0.0)
+            return len(waits) == 2
+
+    def show(_: ExportReport) -> None:
+        now[0] += 3.0 if not waits else 30.0  # so long did the round take
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], time_ns=time.time_ns)
+    monkeypatch.setattr("orbitmq.spark.jobs.export.job.time", clock)
+    spark: Any = InProcessSpark()
+    with JobProgress(spark) as progress:
+        options = ExportOptions.of(tmp_path / "lake")
+        jobs = ExportJobs(spark, From.of(store, "", SETTINGS), options, progress)
+        jobs.follow(Over(), show, 5.0)
+
+    assert waits == [2.0, 0.0]
 
 
 def test_the_benchmark_of_exports_runs_and_gets_right_results(

@@ -43,13 +43,13 @@ from spark.export_world import (
 from spark.faulty_commands import FaultyCommand
 from spark.standalone import StandaloneCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
-
 KILLS = int(os.environ.get("ORBITMQ_EXPORT_KILLS", "1"))
 KILL_WITHIN_S = 1.0
 START_SECONDS = 240.0
 TABLES = {"parquet": PlainTables, "delta": DeltaTables, "iceberg": IcebergTables}
 VISIBLE = TOPICS[:2]
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600 + 120 * KILLS)]
 
 
 class KilledError(BaseException):

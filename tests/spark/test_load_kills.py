@@ -22,12 +22,12 @@ from spark.faulty_commands import FaultyCommand
 from spark.load_world import SETTINGS, simple_table
 from spark.test_rebuild_kills import DyingDisk, KilledError
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
-
 ROUNDS = int(os.environ.get("ORBITMQ_LOAD_KILLS", "2"))
 SEED = int(os.environ.get("ORBITMQ_CRASH_SEED", random.randrange(2**31)))
 STAGES = ("encode", "place", "scan", "build")
 ROWS = 300
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600 + 120 * ROUNDS)]
 
 
 def require_none_or_all(root: Path, when: str) -> bool:
@@ -67,17 +67,21 @@ def test_a_driver_that_dies_at_any_step_leaves_no_store_or_all_of_it(
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-@pytest.mark.feature("P14", "P15")
-def test_a_killed_command_can_be_run_again(tmp_path: Path) -> None:
-    chance, root = random.Random(SEED), tmp_path / "store"
-    file = tmp_path / "table.jsonl"
+def write_table(directory: Path, root: Path) -> tuple[object, ...]:
+    """Write a table; return the arguments of a load of it."""
+    file, conf = directory / "table.jsonl", directory / "broker.conf"
     lines = [
         f'{{"body":"body {n}","keys":"k{n} all","properties":{{"n":{n}}}}}' for n in range(ROWS)
     ]
     file.write_text("\n".join(lines))
-    conf = tmp_path / "broker.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
-    words = ("load", file, "--to", root, "--topic", "T", "--config", conf)
+    return file, "--to", root, "--topic", "T", "--config", conf
+
+
+@pytest.mark.feature("P14", "P15")
+def test_a_killed_command_can_be_run_again(tmp_path: Path) -> None:
+    chance, root = random.Random(SEED), tmp_path / "store"
+    words = ("load", *write_table(tmp_path, root))
     for number in range(max(1, ROUNDS // 2)):
         stage = chance.choice(STAGES)
         place = tmp_path / f"round{number}"

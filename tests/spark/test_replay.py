@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from command import call
 from orbitmq.client import Admin, Message, Producer, ReceivedMessage
-from orbitmq.errors import ConfigError, OrbitError, StateFileError
-from orbitmq.spark import ReplayOptions, replay
-from orbitmq.spark.jobs.replay.job import batch_messages
+from orbitmq.errors import ConfigError, JobFailedError, OrbitError, StateFileError
+from orbitmq.spark import ReplayOptions, replay, targets
+from orbitmq.spark.jobs.replay.job import GROUP, batch_messages
 from orbitmq.spark.jobs.replay.messages import BORN, FROM, ID, REPLAY, STORED, TOPIC
 from orbitmq.spark.jobs.replay.sender import Pace, Sender
 from orbitmq.spark.jobs.replay.state import StateFile
@@ -241,6 +241,31 @@ def test_the_state_is_on_the_disk_before_the_first_message_is_sent(
     assert state is not None
     assert sum(state.ends.values()) == len(messages_of(broker, "Two"))
     assert (state.sent, state.marks) == (0, {})
+
+
+@pytest.mark.feature("P13")
+def test_who_goes_on_waits_until_the_brokers_know_the_last_sender_no_more(
+    spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, file = fresh_topic(broker, "Held"), tmp_path / "state.json"
+    frame, options = read(spark, broker, topics="Stock"), ReplayOptions(broker.namesrv, file, topic)
+    monkeypatch.setattr(targets, "GONE_SECONDS", 0.2)
+
+    def refused(*_: object) -> None:
+        with Admin(broker.namesrv) as admin:
+            known = {client.client_id for client in admin.producers(GROUP, topic)}
+        assert known == {json.loads(file.read_bytes())["client_id"]}
+        with pytest.raises(JobFailedError, match="still connected to the brokers"):
+            replay(frame, options)
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sender, "send_all", refused)
+        with pytest.raises(KilledError):
+            replay(frame, options)
+    replay(frame, options)
+
+    assert len(messages_of(broker, topic)) == 3
 
 
 @pytest.mark.feature("P13")

@@ -26,24 +26,29 @@ from orbitmq.spark.jobs.replay.sender import Pace, Sender, look_again
 from orbitmq.spark.jobs.replay.state import ReplayState, StateFile
 from orbitmq.testing.broker import Broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
-
 KILLS = int(os.environ.get("ORBITMQ_REPLAY_KILLS", "0"))
 SEED = int(os.environ.get("ORBITMQ_CRASH_SEED", random.randrange(2**31)))
 COUNT = 400
 QUEUES = 3
 SECONDS = 120.0
 
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600 + 120 * KILLS)]
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker() as running, Admin(running.namesrv) as admin:
-        admin.create_topic("Orders", queues=5)
-        with Producer(running.namesrv, "before") as producer:
-            for number in range(COUNT):
-                producer.send(Message("Orders", b"order %d" % number), key=number % 5)
-        running.wait_dispatched()
+    with Broker() as running:
+        fill(running)
         yield running
+
+
+def fill(broker: Broker) -> None:
+    """Send what is to be replayed."""
+    with Admin(broker.namesrv) as admin, Producer(broker.namesrv, "before") as producer:
+        admin.create_topic("Orders", queues=5)
+        for number in range(COUNT):
+            producer.send(Message("Orders", b"order %d" % number), key=number % 5)
+    broker.wait_dispatched()
 
 
 def rows() -> list[Any]:

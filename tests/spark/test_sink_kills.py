@@ -41,14 +41,14 @@ from spark.stream_query import RUNNING
 from spark.stream_world import wait_until
 from spark.test_stream_kills import _kill, _members
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
-
 KILLS = int(os.environ.get("ORBITMQ_SINK_KILLS", "1"))
 SEED = int(os.environ.get("ORBITMQ_SINK_SEED", str(random.randrange(2**31))))
 WHY = f"ORBITMQ_SINK_SEED={SEED}"
 COUNT = 600
 SECONDS = 240.0
 HERE = Path(__file__).parent
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600 + 120 * KILLS)]
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +321,8 @@ def test_a_stream_whose_driver_or_workers_are_killed_sends_each_row_once(
     print(WHY)  # noqa: T201
     chance, given = random.Random(SEED), [row(number, "In") for number in range(COUNT)]
     topic = fresh_topic(broker, "StreamOut")
-    _send_source(broker, given)
+    fresh_topic(broker, "In", queues=3)
+    send_source(broker, given)
     settings = {
         "source": {"namesrv": broker.namesrv, "topics": "In", "maxRowsPerTrigger": "150"},
         "sink": {
@@ -354,8 +355,8 @@ def test_a_stream_whose_driver_or_workers_are_killed_sends_each_row_once(
     require_each_once(broker.namesrv, topic, given, WHY)
 
 
-def _send_source(broker: Broker, given: list[Any]) -> None:
-    fresh_topic(broker, "In", queues=3)
+def send_source(broker: Broker, given: list[Any]) -> None:
+    """Send rows to the topic that a query reads, so that it can make them again."""
     with Producer(broker.namesrv, "in") as producer:
         for one in given:
             own = {k: v for k, v in (one.properties or {}).items() if v}

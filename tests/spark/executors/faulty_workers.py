@@ -9,6 +9,8 @@ of a task does, once in the life of the directory:
   fail      fails
   linger    does not end by itself: a second attempt has to (speculation)
   hold      does not end by itself: somebody has to kill its executor
+And what every attempt of all tasks ("*") does, so that a kill at any moment finds some at work:
+  slow 0.5  takes so many seconds longer
 """
 
 import functools
@@ -34,6 +36,7 @@ STAGES = {
     "queues": ("orbitmq.spark.jobs.verify.runner", "", "compare_queues"),
     "export": ("orbitmq.spark.jobs.export.log_task", "LogExport", "__call__"),
     "tail": ("orbitmq.spark.jobs.dispatch.source", "TailReader", "read"),
+    "rows": ("orbitmq.spark.sink.writers", "", "stage"),
 }
 WAIT_SECONDS = 200.0
 EXECUTOR = os.getppid()
@@ -58,6 +61,8 @@ def _with_fault(
         if context is not None:
             task, attempt = context.partitionId(), context.attemptNumber()
             _note(calls, f"{stage}{task}-{attempt}", faults.get(str(task)) if not attempt else None)
+            if "*" in faults:
+                time.sleep(float(faults["*"].removeprefix("slow ")))  # sleep: to be killed
         return run(*arguments, **options)
 
     return call

@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkContext
 
 from orbitmq.spark.columns import install
-from orbitmq.spark.start import daemon, prestart, session
+from orbitmq.spark.start import cache_files, daemon, prestart, session
 
 pytestmark = pytest.mark.spark
 
@@ -119,3 +119,29 @@ def test_no_pool_is_started_where_the_path_of_its_socket_would_be_too_long(
 
     assert prestart.prestart_pool() == {}
     assert prestart._started == before
+
+
+def test_what_killed_processes_left_behind_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    program = (
+        "import sys, orbitmq.spark.start.cache_files as c; print(c.private_directory('orbitmq-x-'))"
+    )
+    program += "; sys.stdout.flush(); sys.stdin.read()"
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        subprocess.Popen([sys.executable, "-c", program], **pipes) as living,
+        subprocess.Popen([sys.executable, "-c", program], **pipes) as killed,
+    ):
+        kept, left = (Path(one.stdout.readline().strip()) for one in (living, killed))
+        killed.kill()
+        killed.wait()
+        foreign = tmp_path / "orbitmq-x-somebody"
+        foreign.mkdir()
+
+        made = cache_files.private_directory("orbitmq-x-")
+
+        assert sorted(tmp_path.iterdir()) == sorted([kept, foreign, made])
+        assert left not in tmp_path.iterdir()

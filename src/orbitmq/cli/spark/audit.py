@@ -75,6 +75,7 @@ def audit(
     from orbitmq.settings import load_settings
     from orbitmq.spark.jobs.audit.job import run_audit
     from orbitmq.spark.jobs.audit.options import AuditOptions
+    from orbitmq.spark.jobs.audit.sources import require_near
     from orbitmq.spark.jobs.export.job import From as Source
 
     # What is wrong with the options, or is no store, shows before Spark starts.
@@ -88,6 +89,7 @@ def audit(
         bad_records=bad_records,
         top=top,
     )
+    require_near(from_)
     source = Source.of(from_, namesrv, load_settings(config))
     _require_writable(html)
     with spark_context(master, conf) as spark, shown_progress(spark) as progress:

@@ -31,13 +31,14 @@ from orbitmq.client.core.namesrv_api import NamesrvApi
 from orbitmq.client.core.roles import ConsumerRole, ProducerRole
 from orbitmq.client.core.route_cache import RouteCache
 from orbitmq.clock import Clock, SystemClock
-from orbitmq.errors import ClientError, WireError
+from orbitmq.errors import ClientError, UnreachableError, WireError
 from orbitmq.net.channels import Channels
 from orbitmq.net.config import NetConfig
 from orbitmq.net.connection import Connection
 from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.units import SECOND_MS
 from orbitmq.wire.bodies.heartbeat import HeartbeatData, ProducerData
+from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.bodies.route import PRIMARY_ID
 
 _log = logging.getLogger(__name__)
@@ -276,6 +277,16 @@ class ClientCore:
     async def greet(self, address: str) -> bool:
         """Tell one broker who we are; return whether it heard that."""
         return await self._heartbeat_one(address, self.heartbeat_data())
+
+    async def announce(self, queues: Iterable[MessageQueue]) -> None:
+        """Tell the brokers of queues who we are. UnreachableError: one of them does not answer."""
+        named = list(queues)
+        for topic in sorted({queue.topic for queue in named}):
+            await self.routes.publish_route(topic)
+        for broker in sorted({queue.broker_name for queue in named}):
+            address = self.routes.primary(broker)
+            if address is not None and not await self.greet(address):
+                raise UnreachableError(address, "the broker does not answer", "")
 
     def on_disconnected(self, connection: Connection) -> None:
         """Nothing to do: the next request connects again."""

@@ -7,7 +7,7 @@ async with AsyncProducer(namesrv="127.0.0.1:9876", group="demo") as producer:
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from orbitmq.client.core.config import ClientConfig, config_of
@@ -324,6 +324,10 @@ class AsyncProducer(AsyncClient):
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic to which messages may be sent, in the order of selectors."""
         return list((await self.engine.routes.publish_route(topic)).queues)
+
+    async def announce(self, queues: Iterable[MessageQueue]) -> None:
+        """Let the brokers of queues know this client before it sends anything. UnreachableError."""
+        await self.require_open().announce(queues)
 
     # --- what the synchronous producer uses too ---
 

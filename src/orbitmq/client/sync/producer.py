@@ -148,3 +148,4 @@ class Producer(SyncClient[AsyncProducer]):
     send_batch = forward(AsyncProducer.send_batch)
     recall = forward(AsyncProducer.recall)
     queues = forward(AsyncProducer.queues)
+    announce = forward(AsyncProducer.announce)

@@ -152,7 +152,8 @@ class _Delivery:
         async with AsyncProducer(
             options.namesrv, options.group, send_timeout_ms=timeout_ms
         ) as producer:
-            await self._greet(producer)
+            # `_look` of a later try asks the brokers for this client.
+            await producer.announce(MessageQueue(*q) for f in self._files for q in f.index.queues)
             self._state.client_id = producer.client_id
             self._staging.save(self._state)
             room = asyncio.Semaphore(IN_FLIGHT)
@@ -161,21 +162,6 @@ class _Delivery:
                 for queue, waiting in self._by_queue().items()
             )
             await _all_or_first_error(queues)
-
-    async def _greet(self, producer: AsyncProducer) -> None:
-        """Let the brokers know the connections before anything is sent: `_look` asks for them."""
-        for topic in {topic for file in self._files for topic, _, _ in file.index.queues}:
-            await producer.queues(topic)
-        core = producer.require_open()
-        addresses = {
-            address
-            for file in self._files
-            for _, broker, _ in file.index.queues
-            if (address := core.routes.primary(broker)) is not None
-        }
-        for address in addresses:
-            if not await core.greet(address):
-                raise UnreachableError(address, "the broker does not answer", "")
 
     def _by_queue(self) -> dict[MessageQueue, list[_Waiting]]:
         """Return what waits for each queue, in the order of the rows."""

@@ -5,18 +5,16 @@ process hands over what Spark gave it (streams, environment, module path) and on
 it, it does the work itself, as without this module.
 """
 
-import atexit
 import json
 import os
 import select
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final
 
+from orbitmq.spark.start.cache_files import private_directory
 from orbitmq.spark.start.workers import load_kernels, serve_tasks
 
 VARIABLE: Final = "ORBITMQ_PRESTARTED_DAEMON"
@@ -34,9 +32,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 def prestart_daemon() -> dict[str, str]:
     """Start the process; return what the JVM must have in its environment."""
-    directory = tempfile.mkdtemp(prefix="orbitmq-daemon-")  # nobody else may look into it
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    path = f"{directory}/socket"
+    path = str(private_directory("orbitmq-daemon-") / "socket")
     # The seed that Spark gives its workers: equal strings must have equal hashes in all of them.
     environment = {**os.environ, HASH_SEED: os.environ.get(HASH_SEED, "0")}
     command = [sys.executable, "-m", __name__, path]
@@ -52,9 +48,7 @@ def prestart_pool() -> dict[str, str]:
 
     A JVM that does not find it starts one itself. It ends with the driver, and takes its directory along.
     """
-    directory = tempfile.mkdtemp(prefix="orbitmq-pool-")  # nobody else may look into it
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # if the pool was killed
-    path = f"{directory}/s"
+    path = str(private_directory("orbitmq-pool-") / "s")
     if len(os.fsencode(path)) > _SOCKET_PATH_MAX:
         return {}  # a JVM has its own directory for such files
     command = [sys.executable, "-m", "orbitmq.spark.columns.pool", path]

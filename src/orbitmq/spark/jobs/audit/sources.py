@@ -116,13 +116,18 @@ def _require_groups(options: AuditOptions, known: Iterable[str], where: str) -> 
 # --- a store directory ---
 
 
+def require_near(store: str) -> None:
+    """Raise ConfigError for a store whose log alone can be read."""
+    if is_remote(store):
+        rule = "an audit reads queues and groups beside the log: copy the store to a directory"
+        raise ConfigError("from", store.partition("?")[0], rule)
+
+
 class _StoreLook:
     """Looks at a store's files."""
 
     def __init__(self, given: From, options: AuditOptions, cores: int) -> None:
-        if is_remote(given.store):
-            rule = "an audit reads queues and groups beside the log: copy the store to a directory"
-            raise ConfigError("from", given.store.partition("?")[0], rule)
+        require_near(given.store)
         self._root, self._settings, self._options = Path(given.store), given.settings, options
         self._cores = cores
 

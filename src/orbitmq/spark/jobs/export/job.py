@@ -41,7 +41,7 @@ from orbitmq.spark.shared_paths import absolute_settings, absolute_text
 
 _SOURCES: Final = {"log": "a log", "queues": "queues"}
 FOLLOW_SECONDS: Final = 5.0
-"""How long a follower waits between two looks at its source."""
+"""How often a follower looks at its source; a round that takes longer is followed by the next at once."""
 
 
 def export(
@@ -131,9 +131,10 @@ class ExportJobs:
         self._given.require_grows()
         with self._job(follows=True) as job:
             while True:
+                looked = time.monotonic()
                 report = job.run()
                 show(report)
-                if stop.wait(seconds):
+                if stop.wait(max(0.0, looked + seconds - time.monotonic())):
                     return report
 
     @contextmanager

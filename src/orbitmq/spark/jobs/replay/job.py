@@ -31,6 +31,7 @@ from orbitmq.spark.jobs.replay.sender import (
 )
 from orbitmq.spark.jobs.replay.state import ReplayState, StateFile
 from orbitmq.spark.progress import JobProgress
+from orbitmq.spark.targets import wait_settled
 
 GROUP: Final = "orbitmq-replay"
 LOG_ORDER: Final = ("store_host", "log_offset")
@@ -153,9 +154,14 @@ def _send(
     what = f"{options.what} to {options.to_topic or 'where they came from'} at {options.namesrv}"
     state = file.load(what) or ReplayState(what)
     with Admin(options.namesrv) as admin:
+        if state.client_id and not state.finished:
+            brokers = {queue.broker_name for queue in state.ends}
+            wait_settled(admin, targets, brokers, GROUP, state.client_id)
         look_again(admin, state, targets)
-    file.save(state)
     with Producer(options.namesrv, GROUP) as producer:
+        producer.announce([queue for topic in targets for queue in producer.queues(topic)])
+        state.client_id = producer.client_id
+        file.save(state)
         sender = Sender(
             producer,
             state,

@@ -7,7 +7,7 @@ what happened                                | then
 an answer                                    | noted; the state is saved every few seconds
 busy, refused for the moment                 | the same batch again a little later
 no answer, or the connection broke           | nobody knows: the replay ends, and a second run looks
-killed                                       | a second run looks
+killed                                       | a second run waits until no broker knows the first, and looks
 """
 
 import time

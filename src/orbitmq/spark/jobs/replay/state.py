@@ -30,6 +30,8 @@ class ReplayState:
     marks: dict[Origin, int] = field(default_factory=dict)
     ends: dict[MessageQueue, int] = field(default_factory=dict)
     """From where on the queues of the targets may hold replayed messages that are not in `marks`."""
+    client_id: str = ""
+    """Who sends, or did so last."""
 
     def is_sent(self, origin: Origin, queue_offset: int) -> bool:
         return queue_offset <= self.marks.get(origin, -1)
@@ -76,6 +78,7 @@ def _encoded(state: ReplayState) -> dict[str, Any]:
             [queue.topic, queue.broker_name, queue.queue_id, offset]
             for queue, offset in sorted(state.ends.items())
         ],
+        "client_id": state.client_id,
     }
 
 
@@ -93,4 +96,5 @@ def _decoded(value: dict[str, Any]) -> ReplayState:
             MessageQueue(topic, broker, int(queue)): int(offset)
             for topic, broker, queue, offset in value["ends"]
         },
+        str(value.get("client_id", "")),
     )
