@@ -21,7 +21,7 @@ WORKERS ?= 2
 QUICK_WORKERS ?= 3
 PYTEST := $(BIN)/pytest --feature-results=$(RESULTS) --durations=12 --durations-min=20
 
-.PHONY: help install check format test test-spark test-crash mutants features features-update demo bench clean
+.PHONY: help install check format test test-spark test-crash test-lake-readers mutants features features-update demo bench clean
 
 help: ## this menu
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 25
@@ -108,6 +108,9 @@ test-crash: $(READY) ## 1 000 kills and 200 power cuts, 200 kills amid transacti
 	ORBITMQ_TIMER_KILLS=200 ORBITMQ_POP_KILLS=200 ORBITMQ_FAILOVER_KILLS=200 ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
 	$(foreach job,$(KILLED_JOBS),ORBITMQ_$(job)_KILLS=20) $(BIN)/pytest -q -s -m 'crash and spark' --timeout 0 tests/spark/test_*_kills.py
 	ORBITMQ_FUZZ=whole ORBITMQ_HOSTILE_FRAMES=100000 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 0 -m '$(QUICK)' tests/broker/test_hostile.py $(DRAWN)
+
+test-lake-readers: $(READY) ## lakes as Spark 4.2 with Delta and Spark 4.1 with Iceberg read them (fetches a gigabyte)
+	ORBITMQ_FOREIGN_SPARK=1 $(BIN)/pytest -q tests/spark/test_lake_readers.py
 
 mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (an hour)
 	ORBITMQ_COMPAT_BUILD=$(CURDIR)/build/compat $(BIN)/python tools/mutants.py

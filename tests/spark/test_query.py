@@ -1,6 +1,7 @@
 """`orbitmq spark query`: log and lake as one table, each message once, whichever holds it."""
 
 import json
+import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +13,23 @@ from pyspark.sql import SparkSession
 from command import call
 from orbitmq.client import Message, Producer
 from orbitmq.errors import ConfigError, JobFailedError, PipelineError, StaleQueryError
+from orbitmq.format.properties import encode_properties
+from orbitmq.message import AppendRequest
 from orbitmq.spark import query
 from orbitmq.spark.failures import clear_errors
+from orbitmq.spark.jobs.compact import rewrite
+from orbitmq.spark.jobs.compact.job import compact
 from orbitmq.spark.jobs.export.care import expire
 from orbitmq.spark.jobs.export.job import export
 from orbitmq.spark.jobs.query.job import Query
+from orbitmq.spark.jobs.query.options import QueryOptions
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.store import MessageStore
 from orbitmq.testing import Broker
+from orbitmq.units import KiB
 from spark.query_world import DAY_MS, FIRST_MS, World, found, rows_here, shared_world
 from spark.rebuild_world import InProcessSpark
+from spark.table_world import table_rows
 from spark.test_export_kills import TABLES, DyingDisk, KilledError
 
 pytestmark = pytest.mark.spark
@@ -266,6 +276,36 @@ def test_files_that_a_delta_table_has_replaced_and_removed_are_not_looked_for(
     assert [one.amount for one in hot] == list(range(0, 320, 3))
 
 
+@pytest.mark.feature("P11", "P18")
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_lake_that_is_sorted_by_key_is_searched_by_reading_less_of_it(
+    format_: str, interpreted: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrite, "SORTED_GROUP_BYTES", 64 * KiB)
+    store, lake, chance = tmp_path / "store", tmp_path / "lake", random.Random(3)
+    with MessageStore.open(StoreConfig(root=store), background=False) as opened:
+        for number in range(300):
+            properties = encode_properties({"KEYS": f"{chance.getrandbits(32):08x}-{number}"})
+            opened.append(AppendRequest("Orders", 0, chance.randbytes(4 * KiB), properties))
+    spark: Any = InProcessSpark()
+    export(spark, lake, store=store, format=format_)
+    wanted = table_rows(path=store)[37]
+    asked = QueryOptions.of(lake=lake, keys=list(wanted["keys"]))
+
+    def read(name: str) -> int:
+        looked = Query(interpreted, asked, str(tmp_path / name))
+        assert [row.log_offset for row in looked.frame().collect()] == [wanted["log_offset"]]
+        figures = looked.figures().lake
+        assert figures is not None
+        assert figures.read_bytes is not None
+        return figures.read_bytes
+
+    before = read("before")
+    compact(lake, cluster_by=["keys"], exclusive=True)
+
+    assert read("after") < before / 3
+
+
 @pytest.mark.feature("P11")
 def test_nothing_is_missed_while_a_broker_takes_messages_and_an_export_runs(
     interpreted: SparkSession, tmp_path: Path
@@ -397,6 +437,23 @@ def test_the_command_prints_messages_in_order_and_says_how_it_found_them(
     assert (none.returncode, none.stdout) == (1, "")
 
 
+@pytest.mark.feature("P11", "P16")
+def test_what_a_limit_leaves_out_is_counted_without_a_second_read(
+    shared_session: SparkSession, worlds: dict[str, World]
+) -> None:
+    words = ("spark", "query", *worlds["parquet"].arguments(), "--output", "json")
+
+    some, everything = call(*words, "--limit", "3"), call(*words)
+
+    assert "317 more" in some.stderr
+    assert len(some.stdout.splitlines()) == 3
+    told = [
+        next(json.loads(line)["read"] for line in done.stderr.splitlines() if '"read"' in line)
+        for done in (some, everything)
+    ]
+    assert told[0] == told[1]
+
+
 @pytest.mark.feature("P11")
 def test_the_command_asks_again_when_the_log_was_deleted_meanwhile(
     shared_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -453,7 +510,7 @@ def test_what_cannot_be_asked_is_said_in_one_sentence_before_spark_starts(tmp_pa
         ((), "say where to look"),
         ((*here, "--namesrv", "127.0.0.1:1"), "not both"),
         (("--from", tmp_path / "nowhere"), "no such directory"),
-        ((*here, "--lake", "s3://bucket"), "must be a directory"),
+        ((*here, "--lake", "gs://bucket/lake"), "must be a directory"),
         ((*here, "--key", "a b"), "has no spaces"),
         ((*here, "--since", "yesterday"), "startTime"),
         ((*here, "--sql92", "a >"), "sql92"),

@@ -11,10 +11,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from command import call, run
 from orbitmq.errors import ConfigError, JobFailedError, PipelineError, StoreLockedError
-from orbitmq.spark.jobs.export.care import compact, expire
+from orbitmq.spark import query
+from orbitmq.spark.jobs.compact.job import compact
+from orbitmq.spark.jobs.export.care import expire
 from orbitmq.spark.jobs.export.delta import DeltaTables, storage_options
 from orbitmq.spark.jobs.export.iceberg import NAMESPACE, IcebergTables, open_catalog
 from orbitmq.spark.jobs.export.lakes.remote import LOCK, RemoteLake, RemotePlainTables
@@ -302,14 +305,43 @@ def test_days_are_removed_and_small_files_become_few_at_a_distance(
     export_here(store, **given)
     later = 4_000_000_000_000
 
-    if format_ == "delta":
-        assert compact(given["lake"])["Orders"] == (0, 0)
+    append(store, 6, ("Orders", "Payments"), seed=5)
+    export_here(store, **given)
+    small = compact(given["lake"], exclusive=True, cluster_by=["keys"]).tables["Payments"]
     done = expire(given["lake"], {"Orders": 3}, now_ms=later)
 
     assert list(done.expired) == ["Orders"]
+    assert small.removed > small.added == 1
     assert lakes.rows(f"care/{format_}", format_, "Orders") == []
     assert lakes.rows(f"care/{format_}", format_, "Payments") == log_rows(store, "Payments")
     assert export_here(store, **given).rows == 0
+
+
+@pytest.mark.feature("P19", "P11")
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_lake_at_a_distance_is_searched_with_its_log_as_one_table(
+    format_: str, interpreted: SparkSession, lakes: Lakes, tmp_path: Path
+) -> None:
+    root, given = tmp_path / "store", lakes.given(f"search/{format_}", format_)
+    append(root, 30, VISIBLE)
+    export_here(root, **given)
+    append(root, 10, VISIBLE, seed=8)
+    conf = write_conf(tmp_path / "broker.conf")
+    catalog = given.get("catalog", "")
+
+    def asked(**more: Any) -> list[int]:
+        frame = query(interpreted, lake=given["lake"], catalog=catalog, **more)
+        return sorted(row.log_offset for row in frame.collect())
+
+    rows = {topic: log_rows(root, topic) for topic in VISIBLE}
+    everything = sorted(row[0] for topic in VISIBLE for row in rows[topic])
+    assert asked(store=root, config=conf) == everything
+    assert asked() == everything[:30]
+    assert asked(store=root, config=conf, keys=["a4"]) == [rows["Orders"][at][0] for at in (2, 17)]
+    assert asked(ids=[rows["Payments"][3][4]], topics=["Payments"]) == [rows["Payments"][3][0]]
+    if catalog:
+        with pytest.raises(ConfigError, match="need a database for their catalog"):
+            query(interpreted, lake=given["lake"])
 
 
 @pytest.mark.feature("P19", "P16")

@@ -31,6 +31,7 @@ class BodyForm(StrEnum):
 
     BINARY = "binary"
     JSON = "json"
+    VARIANT = "variant"
 
 
 class BadBytes(StrEnum):
@@ -75,7 +76,10 @@ Interval = Annotated[
 ]
 Body = Annotated[
     BodyForm,
-    typer.Option(help="json: bodies become a column `value` too; misfits go to TOPIC~dlq."),
+    typer.Option(
+        help="json: bodies become a column `value` too; misfits go to TOPIC~dlq."
+        " variant: the same without fields, each value brings its own (parquet, delta)."
+    ),
 ]
 Schema = Annotated[
     str | None,

@@ -1,11 +1,13 @@
 """`orbitmq spark lake`: care for the tables that `orbitmq spark export` made."""
 
+import sys
+import time
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from orbitmq.cli.output import Output, print_json
+from orbitmq.cli.output import Output, bytes_text, print_json
 from orbitmq.cli.spark.options import require_pyspark
 from orbitmq.cli.store import DryRun, OutputForm
 
@@ -53,14 +55,74 @@ def expire(
 
 
 @app.command()
-def compact(root: Lake, catalog: Catalog = None, output: OutputForm = Output.TABLE) -> None:
-    """Make few files of many small ones, day by day; no row changes. For lakes in Delta."""
-    require_pyspark()
-    from orbitmq.spark.jobs.export.care import compact as compact_tables
+def compact(
+    root: Lake,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only tables of this topic; many times.")
+    ] = None,
+    cluster_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Sort the rows of each day by this column, as keys or tags; many times.",
+        ),
+    ] = None,
+    target_mb: Annotated[int, typer.Option(min=1, help="Megabytes of a file that is made.")] = 128,
+    exclusive: Annotated[
+        bool,
+        typer.Option(
+            "--exclusive", help="Nobody reads the directories of Parquet files meanwhile."
+        ),
+    ] = False,
+    catalog: Catalog = None,
+    dry_run: DryRun = False,
+    output: OutputForm = Output.TABLE,
+) -> None:
+    """Make few files of many small ones, day by day, sorted if that is asked for; no row changes.
 
-    done = compact_tables(root, catalog=catalog)
+    It is a commit of the lake: killed at any moment, nothing is lost and nothing is there twice. An export
+    goes on where it was.
+    """
+    require_pyspark()
+    from orbitmq.spark.jobs.compact.job import compact as compact_tables
+
+    report = compact_tables(
+        root,
+        topics=topic or (),
+        cluster_by=cluster_by or (),
+        target_bytes=target_mb << 20,
+        exclusive=exclusive,
+        dry_run=dry_run,
+        catalog=catalog,
+        on_bytes=_Shown(),
+    )
     if output is Output.JSON:
-        print_json({name: {"removed": old, "added": new} for name, (old, new) in done.items()})
+        print_json(asdict(report) | {"lake": str(report.lake)})
         return
-    for name, (old, new) in done.items():
-        typer.echo(f"{name}: {old} files became {new}")
+    for name, table in report.tables.items():
+        old = f"{table.removed:,} files ({bytes_text(table.removed_bytes)}) of {table.days} days"
+        if dry_run:
+            typer.echo(f"{name}: {old} would be rewritten")
+        else:
+            new = f"{table.added:,} ({bytes_text(table.added_bytes)}), {table.rows:,} rows"
+            typer.echo(f"{name}: {old} became {new}")
+    if not report.tables:
+        typer.echo("there is nothing to rewrite")
+
+
+class _Shown:
+    """How far it is, as jobs on Spark show it."""
+
+    def __init__(self) -> None:
+        from orbitmq.cli.spark.progress import ProgressBar, ProgressLines
+
+        self._form = ProgressBar() if sys.stderr.isatty() else ProgressLines()
+        self._began = time.monotonic()
+
+    def __call__(self, done: int, total: int, rows: int) -> None:
+        from orbitmq.spark.progress import StageProgress
+
+        seconds = time.monotonic() - self._began
+        self._form.show(StageProgress("compact", done, total, rows, seconds, done == total))
+        if done == total:
+            self._form.close()

@@ -41,7 +41,14 @@ Namesrv = Annotated[
     str, typer.Option("--namesrv", help='Ask a cluster\'s brokers instead, as "a:9876;b:9876".')
 ]
 LakeDir = Annotated[
-    str, typer.Option("--lake", metavar="DIR", help="Look into this lake too, or alone.")
+    str,
+    typer.Option(
+        "--lake", metavar="DIR", help="Look into this lake too, or alone; or s3://bucket/prefix."
+    ),
+]
+Catalog = Annotated[
+    str,
+    typer.Option(metavar="URL", help="Database of Iceberg tables at s3:// (--catalog of export)."),
 ]
 Key = Annotated[list[str] | None, typer.Option("--key", help="Messages with this key; many times.")]
 Id = Annotated[
@@ -82,6 +89,7 @@ def query(
     from_: From = "",
     namesrv: Namesrv = "",
     lake: LakeDir = "",
+    catalog: Catalog = "",
     key: Key = None,
     message_id: Id = None,
     tag: Tag = None,
@@ -130,6 +138,7 @@ def query(
         until=until,
         bad_records=bad_records,
         sql=sql,
+        catalog=catalog,
     )
     session = open_session(master, conf)
     try:
@@ -189,22 +198,33 @@ class _Asking:
     def _shown(self, frame: "DataFrame") -> int:
         if self._limit is None:
             return self._all(frame)
-        limited = frame.limit(self._limit + 1) if self._options.sql else self._first(frame)
-        rows = limited.collect()
-        shown, is_all = rows[: self._limit], len(rows) <= self._limit
-        total = len(rows) if is_all else frame.count()
+        rows, total = self._first(frame, self._limit + 1)
+        shown = rows[: self._limit]
         self._printed = True
         if self._output is Output.JSON:
             print_lines(map(json_line, shown))
         else:
             self._print_table(frame.columns, shown)
-        if not is_all:
-            note(f"{total - len(shown)} more; --limit shows more of them, --output json all")
-        return total
+        if len(rows) > self._limit:
+            more = f"{total - len(shown):,} more" if total else "there are more"
+            note(f"{more}; --limit shows more of them, --output json all")
+        return len(rows)
 
-    def _first(self, frame: "DataFrame") -> "DataFrame":
-        assert self._limit is not None
-        return frame.orderBy(*ORDER).limit(self._limit + 1)
+    def _first(self, frame: "DataFrame", count: int) -> "tuple[list[Row], int]":
+        """Return the first rows, and how many there are: counted on their way, for both in one read.
+
+        What SQL gives comes in its own order, so it ends with the last one that is wanted; 0: not counted.
+        """
+        if self._options.sql:
+            return frame.limit(count).collect(), 0
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import count as count_of
+        from pyspark.sql.functions import lit
+
+        seen = Observation()
+        counted = frame.observe(seen, count_of(lit(1)).alias("rows"))
+        rows = counted.orderBy(*ORDER).limit(count).collect()
+        return rows, int(seen.get["rows"]) if len(rows) == count else len(rows)
 
     def _all(self, frame: "DataFrame") -> int:
         """Print all as they come; only what is shown has to fit into memory."""

@@ -19,6 +19,9 @@ _SIMPLE: Final[dict[str, pa.DataType]] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "variant": pa.struct(
+        [pa.field(name, pa.binary(), nullable=False) for name in ("metadata", "value")]
+    ),
 }
 
 Read = Callable[[bytes], Any]

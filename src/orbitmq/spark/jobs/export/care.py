@@ -1,4 +1,4 @@
-"""Care for a lake: how long it keeps the messages of each topic, and few files instead of many small ones.
+"""Care for a lake: how long it keeps the messages of each topic.
 
 Whole days are removed, in a commit as all others are. The export goes on where it was: what was removed does
 not come again.
@@ -18,11 +18,10 @@ import msgspec
 from orbitmq.errors import ConfigError
 from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.commit import finish
-from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.lakes.lake import Lake, lake_at
 from orbitmq.spark.jobs.export.names import table_name
 from orbitmq.spark.jobs.export.notes import Manifest
-from orbitmq.spark.jobs.export.options import Format, catalog_of, lake_place
+from orbitmq.spark.jobs.export.options import catalog_of, lake_place
 from orbitmq.spark.jobs.export.values import OTHERS
 from orbitmq.spark.remote.address import Address
 
@@ -63,10 +62,10 @@ def expire(
 
     `catalog` is the database of Iceberg tables at s3://.
     """
-    place = _opened(lake, catalog, disk)
+    place = opened(lake, catalog, disk)
     if dry_run:
-        return _report(place, _expiring(place, _newest(place), keep, now_ms))
-    with _alone(place) as last:
+        return _report(place, _expiring(place, newest(place), keep, now_ms))
+    with alone(place) as last:
         manifest = _expiring(place, last, keep, now_ms)
         if manifest.expired:
             place.notes.begin(manifest)
@@ -74,29 +73,15 @@ def expire(
     return _report(place, manifest)
 
 
-def compact(
-    lake: str | Path, *, catalog: str | None = None, disk: Disk | None = None
-) -> dict[str, tuple[int, int]]:
-    """Make few files of many small ones; return by table how many were replaced, and by how many.
-
-    ConfigError: tables of this format cannot be changed so.
-    """
-    place = _opened(lake, catalog, disk)
-    with _alone(place) as last:
-        tables = place.tables(Format(last.format), LakeRows(last.values))
-        done = {name: tables.compact(name) for name in _tables(place, sorted(last.values))}
-        place.sync(tables)
-    return done
-
-
-def _opened(lake: str | Path, catalog: str | None, disk: Disk | None) -> Lake:
+def opened(lake: str | Path, catalog: str | None, disk: Disk | None) -> Lake:
     """Return a lake that is there."""
     root = lake_place(lake)
     place = lake_at(root, disk)
-    return lake_at(root, disk, catalog_of(root, _newest(place).format, catalog))
+    return lake_at(root, disk, catalog_of(root, newest(place).format, catalog))
 
 
-def _newest(lake: Lake) -> Manifest:
+def newest(lake: Lake) -> Manifest:
+    """Return the newest commit, done or begun. ConfigError: there is no lake."""
     newest = lake.notes.pending() or lake.notes.last()
     if newest is None:
         rule = "is no directory that `orbitmq spark export` made"
@@ -105,13 +90,13 @@ def _newest(lake: Lake) -> Manifest:
 
 
 @contextmanager
-def _alone(lake: Lake) -> Iterator[Manifest]:
+def alone(lake: Lake) -> Iterator[Manifest]:
     """Have the lake to oneself, with everything finished that had begun."""
     with lake.alone():
         pending = lake.notes.pending()
         if pending is not None:
             finish(lake, pending)
-        yield _newest(lake)
+        yield newest(lake)
 
 
 def _tables(lake: Lake, topics: Iterable[str]) -> list[str]:
@@ -143,4 +128,5 @@ def _expiring(lake: Lake, last: Manifest, keep: Mapping[str, int], now_ms: int |
         committed_ms=round(now.timestamp() * 1000),
         files=[],
         expired=expired,
+        replaced={},
     )

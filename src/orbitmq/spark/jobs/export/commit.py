@@ -83,7 +83,11 @@ def finish(lake: Lake, manifest: Manifest) -> None:
     tables = lake.tables(Format(manifest.format), LakeRows(manifest.values))
     lake.give_names(manifest.files)
     for table, files in groupby(manifest.files, key=lambda file: file.table):
-        tables.commit(table, list(files), manifest)
+        old = manifest.replaced.get(table)
+        if old is None:
+            tables.commit(table, list(files), manifest)
+        else:
+            tables.replace(table, list(files), old, manifest)
     for table, day in manifest.expired.items():
         tables.expire(table, day)
     lake.sync(tables)

@@ -13,13 +13,16 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.transaction import AddAction
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.schema import VariantType
+from deltalake.transaction import AddAction, RemoveAction
 
 from orbitmq.files.disk import Disk
-from orbitmq.spark.jobs.export.lake_rows import LakeRows
+from orbitmq.spark.jobs.export.lake_rows import VALUE, LakeRows
+from orbitmq.spark.jobs.export.names import name_of
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
 from orbitmq.spark.jobs.export.options import only_by_engine
+from orbitmq.spark.jobs.export.parts import has_variant
 from orbitmq.spark.remote.address import Address
 
 COMMIT: Final = "orbitmq.commit"
@@ -38,11 +41,9 @@ class DeltaTables:
 
     def commit(self, table: str, files: Sequence[LakeFile], manifest: Manifest) -> None:
         """Add files in one commit of the table."""
-        schema = self._rows.schema(files[0].topic, dlq=files[0].dlq).append(
-            pa.field(DAY, pa.date32())
-        )
+        schema = _schema(self._rows.schema(files[0].topic, dlq=files[0].dlq))
         opened = self._opened(table, schema)
-        if (opened.transaction_version(COMMIT) or 0) >= manifest.number:
+        if _has(opened, manifest):
             return
         opened.create_write_transaction(
             [_action(file) for file in files],
@@ -58,31 +59,49 @@ class DeltaTables:
         opened.delete(f"{DAY} < '{before}'")
         opened.vacuum(dry_run=False)
 
-    def compact(self, table: str) -> tuple[int, int]:
-        """Rewrite small files of each day together, in one commit that changes no row."""
+    def replace(
+        self, table: str, files: Sequence[LakeFile], old: Sequence[str], manifest: Manifest
+    ) -> None:
+        """Put files in the place of others, in one commit of the table that changes no row."""
         opened = self._table(table)
-        done = opened.optimize.compact()
-        return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+        if _has(opened, manifest):
+            return
+        paths = {name: uri.rpartition(f"/{table}/")[2] for name, uri in self._uris(opened).items()}
+        if not set(old) <= paths.keys():
+            return  # another engine has rewritten them since; its files hold the rows
+        removed = [_removal(paths[name]) for name in old]
+        opened.create_write_transaction(
+            [*(_action(file, is_new=False) for file in files), *removed],
+            "append",
+            opened.schema(),
+            partition_by=[DAY],
+            commit_properties=CommitProperties(app_transactions=_transactions(manifest)),
+        )
+        opened.vacuum(dry_run=False)
 
-    def files(self, table: str, commit: int) -> list[Path]:
+    def files(self, table: str, commit: int) -> list[str]:
         """Return the files of the table after this commit, compacted or not."""
         place = self._root / table
-        if not DeltaTable.is_deltatable(str(place)):
+        if not DeltaTable.is_deltatable(str(place), storage_options=self._options):
             return []
-        opened = DeltaTable(str(place))
+        opened = self._table(table)
         while (opened.transaction_version(COMMIT) or 0) > commit:
             opened.load_as_version(opened.version() - 1)
         features = set(opened.protocol().reader_features or ()) & _HIDING
         if features:
             raise only_by_engine(place, f"uses {', '.join(sorted(features))}")
-        return [Path(unquote(uri.removeprefix("file://"))) for uri in opened.file_uris()]
+        return list(self._uris(opened))
 
     def sync(self, disk: Disk) -> None:
         """Make the tables' own logs durable."""
         assert isinstance(self._root, Path)
         disk.sync_file_system(self._root)
 
-    def _opened(self, table: str, schema: pa.Schema) -> DeltaTable:
+    def _uris(self, opened: DeltaTable) -> dict[str, str]:
+        """Return the files of a table: their names, and what delta-rs calls them."""
+        return {name_of(self._root, unquote(uri)): uri for uri in opened.file_uris()}
+
+    def _opened(self, table: str, schema: Schema) -> DeltaTable:
         place, options = str(self._root / table), self._options
         if DeltaTable.is_deltatable(place, storage_options=options):
             return self._table(table)
@@ -90,6 +109,16 @@ class DeltaTables:
 
     def _table(self, table: str) -> DeltaTable:
         return DeltaTable(str(self._root / table), storage_options=self._options)
+
+
+def _schema(columns: pa.Schema) -> Schema:
+    """Return the columns of a table as Delta knows them, with the day that stands in paths."""
+    made = Schema.from_arrow(columns.append(pa.field(DAY, pa.date32())))
+    if not has_variant(columns):
+        return made
+    return Schema(
+        [Field(VALUE, VariantType()) if one.name == VALUE else one for one in made.fields]
+    )
 
 
 def storage_options(root: Path | Address) -> dict[str, str] | None:
@@ -103,6 +132,10 @@ def storage_options(root: Path | Address) -> dict[str, str] | None:
     return given
 
 
+def _has(opened: DeltaTable, manifest: Manifest) -> bool:
+    return (opened.transaction_version(COMMIT) or 0) >= manifest.number
+
+
 def _transactions(manifest: Manifest) -> list[Transaction]:
     made = [Transaction(COMMIT, manifest.number)]
     if manifest.end_offset >= 0:
@@ -110,13 +143,17 @@ def _transactions(manifest: Manifest) -> list[Transaction]:
     return made
 
 
-def _action(file: LakeFile) -> AddAction:
+def _removal(path: str) -> RemoveAction:
+    return RemoveAction(path, False, time.time_ns() // 1_000_000)
+
+
+def _action(file: LakeFile, *, is_new: bool = True) -> AddAction:
     return AddAction(
         path=file.path.removeprefix(f"{file.table}/"),
         size=file.bytes,
         partition_values={DAY: file.day},
         modification_time=time.time_ns() // 1_000_000,
-        data_change=True,
+        data_change=is_new,
         stats=json.dumps(_stats(file)),
     )
 

@@ -11,25 +11,29 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import LessThan
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table, _parquet_files_to_data_files
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform
 
 from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
+from orbitmq.spark.jobs.export.names import name_of
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
-from orbitmq.spark.jobs.export.options import no_compaction, only_by_engine
+from orbitmq.spark.jobs.export.options import only_by_engine
 from orbitmq.spark.remote.address import Address
 
 CATALOG: Final = "catalog.db"
 NAMESPACE: Final = "orbitmq"
 COMMIT: Final = "orbitmq.commit"
 LOG_OFFSET: Final = "orbitmq.log-offset"
+TRIES: Final = 5
+"""Of an exchange of files, while others change the same table."""
 SNAPSHOTS_KEPT: Final = timedelta(days=7)
 _PROPERTIES: Final = {  # of these columns the files have no statistics
     f"write.metadata.metrics.column.{column}": "none"
@@ -50,7 +54,7 @@ class IcebergTables:
     def commit(self, table: str, files: Sequence[LakeFile], manifest: Manifest) -> None:
         """Add files in one snapshot of the table."""
         opened = self._opened(table, self._rows.schema(files[0].topic, dlq=files[0].dlq))
-        if int(opened.properties.get(COMMIT, "0")) >= manifest.number:
+        if _has(opened, manifest):
             return
         notes = {COMMIT: str(manifest.number), LOG_OFFSET: str(manifest.end_offset)}
         paths = [_url(self._root / file.path) for file in files]
@@ -64,14 +68,50 @@ class IcebergTables:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that nothing is so old any more
             opened.delete(LessThan("store_time", f"{before}T00:00:00+00:00"))
-        old = datetime.now(UTC).replace(tzinfo=None) - SNAPSHOTS_KEPT
-        opened.maintenance.expire_snapshots().older_than(old).commit()
+        self._forget_snapshots(opened)
 
-    def compact(self, table: str) -> NoReturn:
-        """Not without an engine: pyiceberg would have to hold a whole day of rows in memory."""
-        raise no_compaction("iceberg", "pyiceberg rewrites no files, an engine with Iceberg does")
+    def replace(
+        self, table: str, files: Sequence[LakeFile], old: Sequence[str], manifest: Manifest
+    ) -> None:
+        """Put files in the place of others, in one snapshot of the table.
 
-    def files(self, table: str, commit: int) -> list[Path]:
+        Others may change the table meanwhile: then it is tried again on top of what they did.
+        """
+        opened = self._catalog.load_table((NAMESPACE, table))
+        if _has(opened, manifest):
+            return
+        # Before, for until the manifest is there a search goes by the snapshot that is the newest one now.
+        self._forget_snapshots(opened)
+        for tries_left in reversed(range(TRIES)):
+            try:
+                self._exchange(table, files, old, manifest)
+            except (CommitFailedException, ValidationException):
+                if not tries_left:
+                    raise
+            else:
+                return
+
+    def _exchange(
+        self, table: str, files: Sequence[LakeFile], old: Sequence[str], manifest: Manifest
+    ) -> None:
+        opened = self._catalog.load_table((NAMESPACE, table))
+        if _has(opened, manifest):
+            return
+        notes = {COMMIT: str(manifest.number), LOG_OFFSET: str(manifest.end_offset)}
+        paths = [_url(self._root / file.path) for file in files]
+        known = {name_of(self._root, task.file.file_path): task.file for task in _tasks(opened)}
+        if not set(old) <= known.keys():
+            return  # another engine has rewritten them since; its files hold the rows
+        with opened.transaction() as transaction:
+            transaction.set_properties(notes)
+            with transaction.update_snapshot(snapshot_properties=notes).overwrite() as exchange:
+                for name in old:
+                    exchange.delete_data_file(known[name])
+                made = _parquet_files_to_data_files(opened.metadata, paths, opened.io)
+                for file in made:
+                    exchange.append_data_file(file)
+
+    def files(self, table: str, commit: int) -> list[str]:
         """Return the files of the table after this commit."""
         if not self._catalog.table_exists((NAMESPACE, table)):
             return []
@@ -82,15 +122,19 @@ class IcebergTables:
             snapshot = None if parent is None else opened.snapshot_by_id(parent)
         if snapshot is None:
             return []
-        tasks = list(opened.scan(snapshot_id=snapshot.snapshot_id).plan_files())
+        tasks = _tasks(opened, snapshot.snapshot_id)
         if any(task.delete_files for task in tasks):
             raise only_by_engine(self._root / table, "has deleted rows in files of their own")
-        return [Path(task.file.file_path.removeprefix("file://")) for task in tasks]
+        return [name_of(self._root, task.file.file_path) for task in tasks]
 
     def sync(self, disk: Disk) -> None:
         """Make the tables' metadata durable."""
         assert isinstance(self._root, Path)
         disk.sync_file_system(self._root)
+
+    def _forget_snapshots(self, opened: Table) -> None:
+        old = datetime.now(UTC).replace(tzinfo=None) - SNAPSHOTS_KEPT
+        opened.maintenance.expire_snapshots().older_than(old).commit()
 
     def _opened(self, table: str, schema: pa.Schema) -> Table:
         name = (NAMESPACE, table)
@@ -104,6 +148,14 @@ class IcebergTables:
         ):
             spec.add_field("store_time", DayTransform(), "day")
         return self._catalog.load_table(name)
+
+
+def _has(opened: Table, manifest: Manifest) -> bool:
+    return int(opened.properties.get(COMMIT, "0")) >= manifest.number
+
+
+def _tasks(opened: Table, snapshot: int | None = None) -> list[FileScanTask]:
+    return list(opened.scan(snapshot_id=snapshot).plan_files())
 
 
 def _commit_of(snapshot: Snapshot) -> int:

@@ -62,8 +62,8 @@ def export(
     `format` ("parquet", "delta", "iceberg"), `topics` (all), `since` (a time as "now-1d") or `from_offset`:
     where topics start, also to fill in what lies before; without, new ones start with the oldest message and
     the others go on. `body` ("binary"; "json" adds a column `value` by `schema`, a file or a table of fields
-    by topic, or else as the messages tell), `bad_records` ("fail", "skip"), `catalog` (of Iceberg tables at
-    s3://: the URL of a database), `dry_run`.
+    by topic, or else as the messages tell; "variant" adds one for JSON of any kind), `bad_records` ("fail",
+    "skip"), `catalog` (of Iceberg tables at s3://: the URL of a database), `dry_run`.
 
     ConfigError: an argument that cannot work. PipelineError: the source is another one than before.
     """

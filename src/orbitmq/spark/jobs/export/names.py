@@ -8,7 +8,10 @@ takes has a `~`, so `Orders~dlq` can only be what did not fit into the table of 
 import hashlib
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
+
+from orbitmq.spark.remote.address import Address
 
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
 """The directory of rows without a store time; every engine reads it as null."""
@@ -25,6 +28,19 @@ def table_name(topic: str, *, dlq: bool = False) -> str:
     if len(encoded) > _NAME_BYTES_MAX:  # no broker makes such a topic, but bytes of a file may
         encoded = encoded[:_NAME_BYTES_MAX] + b"~" + hashlib.sha256(name).hexdigest()[:16].encode()
     return (encoded.decode() or "~") + (DLQ if dlq else "")
+
+
+def name_of(root: Path | Address, url: str) -> str:
+    """Return the name of a file, seen from the lake, where it lies below it."""
+    above = root.url if isinstance(root, Address) else str(root)
+    return url.removeprefix("file://").removeprefix(f"{above}/")
+
+
+def place_of(root: Path | Address, name: str) -> str:
+    """Return the path of a file, or its URL."""
+    if isinstance(root, Address):
+        return root.below(name).url
+    return str(root / name)
 
 
 def day_text(day: int | None) -> str | None:

@@ -40,6 +40,7 @@ class LakeFile(msgspec.Struct, frozen=True):
     first_ms: int | None
     last_ms: int | None
     dlq: bool = False
+    order: list[str] = []  # the columns by which its rows are sorted; none: as the log has them
 
 
 class Anchor(msgspec.Struct, frozen=True):
@@ -64,6 +65,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     anchor: Anchor | None = None
     files: list[LakeFile]
     expired: dict[str, str] = {}  # of tables: days before this one were removed
+    replaced: dict[str, list[str]] = {}  # of tables: files whose rows are in `files` now
     values: dict[str, Any] = {}  # of each topic that has a table: the fields of its bodies
 
 
@@ -87,20 +89,22 @@ class Notes:
         for path in (self._commits, self._directory, self.root, self.root.parent):
             self._disk.sync_directory(path)
 
-    def manifests(self) -> list[Path]:
-        """Return the manifests in their order."""
+    def numbers(self) -> list[int]:
+        """Return the numbers of all commits that are done, in their order."""
         if not exists(self._commits):
             return []
-        return sorted(path for path in self._commits.iterdir() if _MANIFEST.fullmatch(path.name))
+        names = (path.name for path in self._commits.iterdir())
+        return sorted(int(name[:8]) for name in names if _MANIFEST.fullmatch(name))
 
-    def read(self, path: Path) -> Manifest:
-        """Return one of the manifests."""
+    def done(self, number: int) -> Manifest:
+        """Return the manifest of one of them."""
+        path = self._commits / f"{number:08}.json"
         return self._read(path, read_whole(self._disk, path) or b"")
 
     def last(self) -> Manifest | None:
         """Return the newest manifest, which tells what the lake holds."""
-        found = self.manifests()
-        return self.read(found[-1]) if found else None
+        found = self.numbers()
+        return self.done(found[-1]) if found else None
 
     def pending(self) -> Manifest | None:
         """Return the commit that has begun and is not done."""

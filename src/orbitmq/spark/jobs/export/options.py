@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from orbitmq.errors import ConfigError, PipelineError
-from orbitmq.spark.jobs.export.values import Fields, read_schema, spark_type
+from orbitmq.spark.jobs.export.values import OTHERS, VARIANT, Fields, read_schema, spark_type
 from orbitmq.spark.remote.address import Address, is_remote
 from orbitmq.spark.source.options import OFFSET_MAX, BadRecords, parse_time
 
@@ -62,16 +62,17 @@ class ExportOptions:
         if from_offset is not None and not 0 <= from_offset <= OFFSET_MAX:
             raise ConfigError("from-offset", from_offset, "must be 0 or more")
         place = Address.of(to, "to") if is_remote(to) else lake_directory("to", to)
+        decode, fields = _decode(body, schema), _schema(body, schema)
         return cls(
             to=place,
-            format=_format(format),
+            format=_format(format, fields),
             topics=names_of(topics),
             since_ms=None if since is None else parse_time("since", since, _now_ms()),
             from_offset=from_offset,
             bad_records=fail_or_skip(bad_records),
             dry_run=dry_run,
-            decode=_decode(body, schema),
-            schema=_schema(schema),
+            decode=decode,
+            schema=fields,
             catalog=catalog_of(place, format, catalog),
         )
 
@@ -108,8 +109,7 @@ def lake_directory(name: str, text: str | Path) -> Path:
     """Return where a lake lies. ConfigError: the option of this name says nothing that can be."""
     if url := _URL.fullmatch(str(text)):
         if url[1].lower() != "file":
-            other = "s3://bucket/lake" if name == "to" else "file:///lake"
-            rule = f"must be a directory that all machines see, as /lake, or {other}"
+            rule = "must be a directory that all machines see, as /lake, or s3://bucket/lake"
             raise ConfigError(name, str(text), rule)
         text = url[2]
     if not str(text).strip():
@@ -120,7 +120,7 @@ def lake_directory(name: str, text: str | Path) -> Path:
     return path
 
 
-def _format(text: str) -> Format:
+def _format(text: str, fields: Mapping[str, Fields] | None) -> Format:
     try:
         found = Format(text.lower())
     except ValueError:
@@ -129,6 +129,12 @@ def _format(text: str) -> Format:
     if package is not None and importlib.util.find_spec(package) is None:
         rule = f"the package {package} is missing; pip install 'orbitmq[lake]'"
         raise ConfigError("format", text, rule)
+    if found is Format.ICEBERG and VARIANT in (fields or {}).values():
+        rule = (
+            "pyiceberg writes no columns of this type: use --format parquet or delta, or give the"
+            " fields (--body json), or leave the JSON as text in `body` (--body binary)"
+        )
+        raise ConfigError("body", VARIANT, rule)
     return found
 
 
@@ -142,14 +148,22 @@ def names_of(names: Sequence[str], option: str = "topic") -> tuple[str, ...]:
 
 
 def _decode(body: str, schema: object) -> bool:
-    if body.lower() not in ("binary", "json"):
-        raise ConfigError("body", body, "must be binary or json")
-    if body.lower() == "binary" and schema is not None:
+    form = body.lower()
+    if form not in ("binary", "json", VARIANT):
+        raise ConfigError("body", body, "must be binary, json or variant")
+    if form == "binary" and schema is not None:
         raise ConfigError("schema", schema, "is for bodies that are decoded: body=json")
-    return body.lower() == "json"
+    if form == VARIANT and schema is not None:
+        rule = 'is for body=json; there "variant" can stand for the fields of a topic'
+        raise ConfigError("schema", schema, rule)
+    return form != "binary"
 
 
-def _schema(given: str | Path | Mapping[str, Fields] | None) -> Mapping[str, Fields] | None:
+def _schema(
+    body: str, given: str | Path | Mapping[str, Fields] | None
+) -> Mapping[str, Fields] | None:
+    if body.lower() == VARIANT:
+        return {OTHERS: VARIANT}
     if isinstance(given, str | Path):
         return read_schema(Path(given))
     for fields in (given or {}).values():
@@ -162,11 +176,6 @@ def fail_or_skip(text: str) -> BadRecords:
     if text.lower() not in ("fail", "skip"):
         raise ConfigError("bad-records", text, "must be fail or skip")
     return BadRecords(text.lower())
-
-
-def no_compaction(format_: str, why: str) -> ConfigError:
-    """Return the error for tables whose small files stay."""
-    return ConfigError("format", format_, f"{why}; a lake in Delta can be compacted")
 
 
 def only_by_engine(table: object, why: str) -> PipelineError:

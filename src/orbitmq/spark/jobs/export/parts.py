@@ -6,6 +6,7 @@ One for each topic and day that it meets; more for a topic that was put aside, s
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -14,12 +15,16 @@ import pyarrow.parquet as pq
 
 from orbitmq.errors import io_error
 from orbitmq.files.disk import Disk
+from orbitmq.spark.decoders.worker import VALUE
 from orbitmq.spark.jobs.export.lakes.attempts import RemoteAttempts
+from orbitmq.spark.jobs.export.values import VARIANT, value_type
+from orbitmq.spark.jobs.export.variant_mark import mark_variant
 from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 
 OPEN_MAX: Final = 100
 """Files open at once; a task may meet thousands of topics."""
 _CODED: Final = frozenset({"topic", "tags", "born_host", "store_host", "reason"})
+_CODED_VARIANT: Final = (f"{VALUE}.metadata",)  # the names of fields, the same ones again and again
 _WITHOUT_STATISTICS: Final = ("body", "properties")
 _SETTINGS: Final[Mapping[str, Any]] = {
     "compression": "zstd",
@@ -54,6 +59,7 @@ class Part(NamedTuple):
 class _Open:
     path: str
     upload: IO[bytes] | None  # what it is written to, unless that is the path
+    is_variant: bool  # its column `value`
     writer: pq.ParquetWriter
     rows: int
     offsets: tuple[int, int]
@@ -102,25 +108,12 @@ class PartFiles:
             self._close_first()
         path = self._names.new_path()
         upload = self._remote.temporary() if self._remote is not None else None
-        names = schema.names
-        coded = [name for name in names if name in _CODED]
-        counted = [
-            path
-            for one in schema
-            if one.name not in _WITHOUT_STATISTICS
-            for path in _leaves(one.name, one.type)
-        ]
         try:
-            writer = pq.ParquetWriter(
-                upload or path,
-                schema,
-                use_dictionary=coded,
-                write_statistics=counted,
-                **_SETTINGS,
-            )
+            writer = new_writer(upload or path, schema)
         except OSError as cause:
             raise io_error(path, "create", cause) from cause
-        return _Open(path, upload, writer, 0, (2**63 - 1, -1), (None, None))
+        variant = has_variant(schema)
+        return _Open(path, upload, variant, writer, 0, (2**63 - 1, -1), (None, None))
 
     def _close_first(self) -> None:
         place = next(iter(self._open))
@@ -131,8 +124,13 @@ class PartFiles:
             raise io_error(file.path, "write", cause) from cause
         if self._remote is not None and file.upload is not None:
             with file.upload:
+                if file.is_variant:
+                    mark_variant(file.upload, VALUE)
                 length = self._remote.upload(file.path, file.upload)
         else:
+            if file.is_variant:
+                with Path(file.path).open("r+b") as opened:
+                    mark_variant(opened, VALUE)
             length = self._sync(file.path)
         self._done.append(Part(place, file.path, file.rows, length, *file.offsets, *file.times))
 
@@ -144,6 +142,22 @@ class PartFiles:
             return self._disk.length(path, fd)
         finally:
             self._disk.close(path, fd)
+
+
+def has_variant(schema: pa.Schema) -> bool:
+    """Tell whether the column `value` of a table is a variant."""
+    return VALUE in schema.names and schema.field(VALUE).type == value_type(VARIANT)
+
+
+def new_writer(to: str | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer of a file of a table. A variant has to be marked when the file is whole."""
+    variant = has_variant(schema)
+    without = (*_WITHOUT_STATISTICS, VALUE) if variant else _WITHOUT_STATISTICS
+    named = (one for one in schema if one.name not in without)
+    counted = [path for one in named for path in _leaves(one.name, one.type)]
+    coded = [name for name in schema.names if name in _CODED]
+    coded += _CODED_VARIANT if variant else ()
+    return pq.ParquetWriter(to, schema, use_dictionary=coded, write_statistics=counted, **_SETTINGS)
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:

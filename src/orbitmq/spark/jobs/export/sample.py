@@ -1,8 +1,8 @@
 """A look at the first messages of topics, for the fields that their bodies have, before any is written."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,12 @@ from orbitmq.log_read import read_split
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.log_task import LogExport, LogWork
 from orbitmq.spark.jobs.export.row_task import Offsets, RowTask
-from orbitmq.spark.jobs.export.values import Fields, found_fields, merged
+from orbitmq.spark.jobs.export.values import found_fields, merged
 from orbitmq.spark.source.schemas import BODY
 from orbitmq.spark.source.segment import open_split
 
+Found = Mapping[str, Any]
+"""Fields with their types (`values.Fields`)."""
 SAMPLE: Final = 1_000
 """Messages of each topic that a task looks at."""
 
@@ -29,7 +31,7 @@ class LogSample:
 
     def __call__(
         self, _number: int, works: Iterator[LogWork]
-    ) -> Iterator[tuple[int, dict[str, Fields]]]:
+    ) -> Iterator[tuple[int, dict[str, Found]]]:
         for work in works:
             yield work.number, _Sampling(self, work).run()
 
@@ -41,10 +43,10 @@ class _Sampling:
         export = sample.export
         self._export, self._known, self._work = export, sample.known, work
         self._task = RowTask(work.number, export.options, LakeRows(), export.files)
-        self._fields: dict[str, Fields] = {}
+        self._fields: dict[str, Found] = {}
         self._counts: dict[str, int] = {}
 
-    def run(self) -> dict[str, Fields]:
+    def run(self) -> dict[str, Found]:
         task = self._task
         for split in self._work.splits:
             segment = open_split(split)
@@ -74,9 +76,9 @@ class _Sampling:
         self._fields[topic] = merged(self._fields.get(topic, {}), found_fields(bodies))
 
 
-def joined_fields(found: Iterable[tuple[int, dict[str, Fields]]]) -> dict[str, Fields]:
+def joined_fields(found: Iterable[tuple[int, dict[str, Found]]]) -> dict[str, Found]:
     """Return the fields of all tasks, those of the oldest messages first."""
-    made: dict[str, Fields] = {}
+    made: dict[str, Found] = {}
     for _, topics in sorted(found, key=lambda one: one[0]):
         for topic, fields in topics.items():
             made[topic] = merged(made.get(topic, {}), fields)

@@ -3,12 +3,12 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.notes import LakeFile, Manifest
-from orbitmq.spark.jobs.export.options import Format, no_compaction
+from orbitmq.spark.jobs.export.options import Format
 
 
 class Tables(Protocol):
@@ -23,11 +23,19 @@ class Tables(Protocol):
     def expire(self, table: str, before: str) -> None:
         """Remove the days of a table before this one (2026-11-18); those that are gone are left out."""
 
-    def compact(self, table: str) -> tuple[int, int]:
-        """Make few files of many small ones; return how many were replaced, and by how many."""
+    def replace(
+        self, table: str, files: Sequence[LakeFile], old: Sequence[str], manifest: Manifest
+    ) -> None:
+        """Put files in the place of others that hold the same rows, in one step where there is one.
 
-    def files(self, table: str, commit: int) -> list[Path] | None:
-        """Return the files of a table after this commit, whatever came later; None: manifests tell."""
+        A commit that the table has already, by its number, is left out.
+        """
+
+    def files(self, table: str, commit: int) -> list[str] | None:
+        """Return the files of a table after this commit, whatever came later; None: manifests tell.
+
+        Names are seen from the lake; of a file that lies elsewhere, the whole path.
+        """
 
     def sync(self, disk: Disk) -> None:
         """Make durable what the libraries of the format have written, which sync nothing."""
@@ -48,9 +56,12 @@ class PlainTables:
             if path.name < f"day={before}":
                 shutil.rmtree(path)
 
-    def compact(self, table: str) -> NoReturn:
-        """A reader would see rows twice, or not at all, while files change places."""
-        raise no_compaction("parquet", "a directory of files cannot be changed in one step")
+    def replace(
+        self, table: str, files: Sequence[LakeFile], old: Sequence[str], manifest: Manifest
+    ) -> None:
+        """Remove what the new files, which have their names, stand for: a reader sees both meanwhile."""
+        for name in old:
+            (self._root / name).unlink(missing_ok=True)
 
     def files(self, table: str, commit: int) -> None:
         """Nobody rewrites them."""

@@ -1,17 +1,19 @@
 """Bodies that are JSON as columns: the fields of each topic, from a schema file or from its messages.
 
     {"Orders": {"id": "bigint", "paid": "boolean", "items": [{"sku": "string", "count": "int"}]},
+     "Events": "variant",
      "*":      {"id": "string"}}
 
 `*` is for topics that are not named. A field may be missing or null in a body, and a body may have more
-fields; a field of another type is no fit. A table keeps the fields that it was made with.
+fields; a field of another type is no fit. A table keeps the fields that it was made with. "variant" takes any
+JSON as it is: each value brings its own names and types.
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -19,10 +21,12 @@ from pyspark.sql import types
 
 from orbitmq.errors import ConfigError
 from orbitmq.spark.decoders.worker import ERROR, VALUE, Read, arrow_type, decoded
+from orbitmq.spark.jobs.export.variant import encoded
 
-Fields = Mapping[str, Any]
-"""Names, and for each its type: a word, a list of one type, or fields again."""
+Fields = Mapping[str, Any] | Literal["variant"]
+"""Names, and for each its type: a word, a list of one type, or fields again; or no fields, but any JSON."""
 
+VARIANT: Final = "variant"
 OTHERS: Final = "*"
 _INT: Final = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _LONG: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -43,11 +47,13 @@ _DEPTH_MAX: Final = 20
 def read_schema(path: Path) -> Mapping[str, Fields]:
     """Return the fields of each topic from a file. ConfigError: it does not tell them."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, Any]])
+        found = msgspec.json.decode(
+            path.read_bytes(), type=dict[str, dict[str, Any] | Literal["variant"]]
+        )
     except OSError as error:
         raise ConfigError("schema", str(path), f"cannot be read: {error.strerror}") from None
     except msgspec.MsgspecError as error:
-        rule = f"must be JSON as {{topic: {{field: type}}}}: {error}"
+        rule = f'must be JSON as {{topic: {{field: type}}}} or {{topic: "variant"}}: {error}'
         raise ConfigError("schema", str(path), rule) from None
     for fields in found.values():
         spark_type(fields)
@@ -57,6 +63,8 @@ def read_schema(path: Path) -> Mapping[str, Fields]:
 def spark_type(kind: Any, depth: int = 0) -> types.DataType:
     """Return a type as Spark names it. ConfigError: there is no such type."""
     match kind:
+        case "variant" if not depth:
+            return types.VariantType()
         case dict() if kind and depth < _DEPTH_MAX:
             inner = {name: spark_type(of, depth + 1) for name, of in kind.items()}
             return types.StructType([types.StructField(*one) for one in inner.items()])
@@ -80,6 +88,8 @@ def read_values(bodies: pa.Array, fields: Fields) -> tuple[pa.Array, pa.Array]:
 
 
 def _reader(fields: Fields) -> Read:
+    if fields == VARIANT:
+        return encoded
     decoder = msgspec.json.Decoder(_python_type(fields))
     plain = partial(msgspec.to_builtins, builtin_types=(date, datetime))
     return lambda body: plain(decoder.decode(body))
@@ -108,9 +118,9 @@ def chosen(held: Mapping[str, Fields], asked: Mapping[str, Fields]) -> dict[str,
 # --- fields that messages tell ---
 
 
-def found_fields(bodies: Iterable[bytes]) -> Fields:
+def found_fields(bodies: Iterable[bytes]) -> Mapping[str, Any]:
     """Return the fields that these bodies have; none if none of them is an object of JSON."""
-    fields: Fields = {}
+    fields: Mapping[str, Any] = {}
     for body in bodies:
         try:
             value = msgspec.json.decode(body)
@@ -134,7 +144,7 @@ def _found_type(value: Any, depth: int = 0) -> Any:
     return next((word for kind, word in _FOUND if isinstance(value, kind)), None)
 
 
-def merged(fields: Fields, more: Fields | None) -> Fields:
+def merged(fields: Mapping[str, Any], more: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the fields of both; of two types that do not go together the first stays."""
     made = dict(fields)
     for name, kind in (more or {}).items():

@@ -10,9 +10,8 @@ The order of the first two matters: what is exported and deleted between them is
 deleted later is missed by nobody: the log's table sees that it begins later than it did, and fails.
 """
 
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -23,15 +22,19 @@ from pyspark.sql import functions as F  # noqa: N812  (Spark's own habit)
 from orbitmq.errors import PipelineError
 from orbitmq.log_read import plan_log
 from orbitmq.spark.jobs.export.covered import Key
+from orbitmq.spark.jobs.export.lakes.lake import lake_at
 from orbitmq.spark.jobs.export.log_source import require_same_log
+from orbitmq.spark.jobs.export.names import name_of
 from orbitmq.spark.jobs.query.figures import COUNTED, QueryFigures, SideFigures, input_bytes
 from orbitmq.spark.jobs.query.lake import Lake, read_lake
 from orbitmq.spark.jobs.query.lake_search import LakeHits, find, removed
+from orbitmq.spark.jobs.query.lake_source import PLAN, LakePlan, LakeSource, PartPlan
 from orbitmq.spark.jobs.query.options import QueryOptions
 from orbitmq.spark.jobs.query.sql import require_pattern, run_sql
+from orbitmq.spark.remote.address import Address
 from orbitmq.spark.remote.names import store_names
 from orbitmq.spark.source.cluster_table import RETRY_S
-from orbitmq.spark.source.metrics import read_metrics
+from orbitmq.spark.source.metrics import ReadMetrics, read_metrics
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
 from orbitmq.spark.source.sql92_column import sql92
@@ -55,7 +58,7 @@ def query(spark: SparkSession, store: str | Path = "", **given: Any) -> DataFram
     (lists), `sql92` (over properties), `body` (a regular expression of Java, found anywhere in the body read
     as UTF-8), `since` and `until` (store time, as "now-1h"). `sql` is a query over the view `messages`, which
     is made of the selected ones; its answer comes back. `config` is a broker.conf, `bad_records` is "fail" or
-    "skip".
+    "skip", `catalog` the database of Iceberg tables at s3://.
 
     Keys and ids are looked up in the lake at once, all else happens when the table is used.
     ConfigError: an argument that cannot work. PipelineError: the lake is not of this store.
@@ -80,7 +83,7 @@ class Query:
         if options.lake is None:
             return self._finished([self._log_side("")])
         firsts = self._firsts()
-        self._lake = lake = read_lake(options.lake)
+        self._lake = lake = read_lake(options.lake, options.catalog)
         if options.reads is not None:
             self._require_same(lake, options.reads)
         self._hits = find(self._spark, lake.root, lake.files, options.wanted)
@@ -96,8 +99,12 @@ class Query:
 
     def require_lake(self) -> None:
         """Raise StaleQueryError where files of the lake are gone that were to be read."""
+        root = self._options.lake
+        if root is None:
+            return
+        lake = lake_at(root)
         for part in self._hits.parts:
-            if not os.path.exists(part.path):  # noqa: PTH110  (thousands of them)
+            if not lake.has_file(name_of(root, part.path)):
                 raise removed(part.path)
 
     def _finished(self, sides: list[DataFrame]) -> DataFrame:
@@ -150,7 +157,7 @@ class Query:
         assert self._metrics_path, "figures are of a query that was given a directory for them"
         found = read_metrics(self._metrics_path)
         read_bytes: int | None = found.log_bytes + found.lookup_bytes
-        if not found.tasks and not is_local(self._spark.sparkContext.master or ""):
+        if not found.tasks and not self._is_local:
             read_bytes = None  # executors that do not share the directory have left nothing in it
         return SideFigures(
             found_by=tuple(dict.fromkeys(found.found_by)),
@@ -161,21 +168,54 @@ class Query:
     # --- the lake ---
 
     def _lake_side(self) -> DataFrame:
-        reader = self._spark.read.schema(MESSAGE_SCHEMA)
-        if self._metrics_path:
-            reader = reader.options(**COUNTED)
-        paths = [_GLOB.sub(r"\\\g<0>", part.path) for part in self._hits.parts]
-        # `error` is in no file, so it is null: a message that a lake holds is a good one.
-        rows = reader.parquet(*paths)
+        if self._asks_tasks:
+            rows = self._by_tasks()
+        else:
+            rows = self._by_spark([part.path for part in self._hits.parts])
         for condition in self._conditions():
             rows = rows.where(condition)
         return rows
+
+    def _few_hits(self) -> bool:
+        offsets = self._hits.log_offsets
+        return offsets is not None and len(offsets) <= HITS_MAX
+
+    def _by_spark(self, paths: Sequence[str]) -> DataFrame:
+        reader = self._spark.read.schema(MESSAGE_SCHEMA)
+        if self._metrics_path:
+            reader = reader.options(**COUNTED)
+        # `error` is in no file, so it is null: a message that a lake holds is a good one.
+        return reader.parquet(*(_GLOB.sub(r"\\\g<0>", path) for path in paths))
+
+    @property
+    def _asks_tasks(self) -> bool:
+        return isinstance(self._options.lake, Address) or self._few_hits()
+
+    @property
+    def _is_local(self) -> bool:
+        return is_local(self._spark.sparkContext.master or "")
+
+    def _by_tasks(self) -> DataFrame:
+        """Read the row groups with hits, or files that Spark cannot reach."""
+        root, hits = self._options.lake, self._hits
+        plan = LakePlan(
+            root.text if isinstance(root, Address) else str(root),
+            [PartPlan(part.path, hits.groups.get(part.path)) for part in hits.parts],
+            hits.log_offsets if self._few_hits() else None,
+            self._lake_metrics,
+        )
+        self._spark.dataSource.register(LakeSource)
+        return self._spark.read.format(LakeSource.name()).option(PLAN, plan.text()).load()
+
+    @property
+    def _lake_metrics(self) -> str:
+        return f"{self._metrics_path}/lake" if self._metrics_path else ""
 
     def _conditions(self) -> list[Column]:
         """Return what selects on this side; topics are chosen by file."""
         wanted, offsets = self._options.wanted, self._hits.log_offsets
         found: list[Column] = []
-        if offsets is not None and len(offsets) <= HITS_MAX:
+        if offsets is not None and self._few_hits():
             found.append(F.col("log_offset").isin(offsets))
         if wanted.keys:
             found.append(F.arrays_overlap("keys", F.array(*map(F.lit, wanted.keys))))
@@ -202,18 +242,25 @@ class Query:
         lake, hits = self._lake, self._hits
         if lake is None:
             return None
-        now, before = input_bytes(self._spark.sparkContext), self._input_before
-        counted = None if now is None or before is None else now - before + hits.read_bytes
         wanted = self._options.wanted
         narrowed = wanted.topics or wanted.start_ms is not None or wanted.end_ms is not None
         means = {"manifests": narrowed, "Parquet statistics": hits.log_offsets is not None}
         return SideFigures(
             found_by=tuple(name for name, used in means.items() if used),
-            read_bytes=counted,
+            read_bytes=self._lake_bytes(),
             of_bytes=lake.bytes,
             files=len(hits.parts),
             of_files=len(lake.files),
         )
+
+    def _lake_bytes(self) -> int | None:
+        """Return how much was read of files, by Spark and by tasks of ours; None: that is not known."""
+        now, before = input_bytes(self._spark.sparkContext), self._input_before
+        by_tasks = read_metrics(self._lake_metrics) if self._lake_metrics else ReadMetrics()
+        unseen = self._asks_tasks and not by_tasks.tasks and not self._is_local
+        if now is None or before is None or unseen:
+            return None
+        return now - before + self._hits.read_bytes + by_tasks.fetched_bytes
 
 
 def _moment(milliseconds: int) -> Column:

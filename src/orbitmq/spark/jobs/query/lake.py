@@ -15,13 +15,14 @@ from typing import Final, NamedTuple
 import pyarrow.parquet as pq
 
 from orbitmq.errors import ConfigError, PipelineError
-from orbitmq.files.disk import Disk
 from orbitmq.spark.jobs.export.covered import Covered, Key, Span
 from orbitmq.spark.jobs.export.lake_rows import LakeRows
-from orbitmq.spark.jobs.export.names import table_name
-from orbitmq.spark.jobs.export.notes import Anchor, LakeFile, Manifest, Notes, covered_by
-from orbitmq.spark.jobs.export.options import Format
-from orbitmq.spark.jobs.export.tables import tables_of
+from orbitmq.spark.jobs.export.lakes.files import file_bytes, open_parquet
+from orbitmq.spark.jobs.export.lakes.lake import lake_at
+from orbitmq.spark.jobs.export.names import place_of, table_name
+from orbitmq.spark.jobs.export.notes import Anchor, LakeFile, Manifest, covered_by
+from orbitmq.spark.jobs.export.options import Format, catalog_of
+from orbitmq.spark.remote.address import Address
 from orbitmq.spark.source.held import Held, HeldSpan, Spans
 
 TRIES: Final = 5
@@ -39,6 +40,8 @@ class LakePart(NamedTuple):
     last_log_offset: int
     first_ms: int | None  # None: no row has a time
     last_ms: int | None
+    table: str = ""
+    order: tuple[str, ...] = ()  # by which its rows are sorted; none: as the log has them
 
 
 class Expiry(NamedTuple):
@@ -62,7 +65,7 @@ class Expiry(NamedTuple):
 class Lake:
     """A lake after one commit. Immutable."""
 
-    root: Path
+    root: Path | Address
     source: str  # what its offsets count: log, queues
     covered: Covered
     anchor: Anchor | None
@@ -107,9 +110,12 @@ def day_ms(day: str) -> int:
     return round(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def read_lake(root: Path) -> Lake:
-    """Look at a lake. ConfigError: there is none; StateFileError: a manifest cannot be read."""
-    notes = _Look(root)
+def read_lake(root: Path | Address, catalog: str = "") -> Lake:
+    """Look at a lake. ConfigError: there is none; StateFileError: a manifest cannot be read.
+
+    `catalog` is the database of Iceberg tables at s3://.
+    """
+    notes = _Look(root, catalog)
     for _ in range(TRIES):
         found = notes.look()
         if found is not None:
@@ -121,20 +127,23 @@ def read_lake(root: Path) -> Lake:
 class _Look:
     """Looks at one lake, again if days went meanwhile. Not thread-safe."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._notes = root, Notes(root, Disk())
-        self._manifests: dict[str, Manifest] = {}
+    def __init__(self, root: Path | Address, catalog: str) -> None:
+        self._root, self._lake = root, lake_at(root, catalog=catalog)
+        self._notes = self._lake.notes
+        self._manifests: dict[int, Manifest] = {}
 
     def look(self) -> Lake | None:
-        """Return what the lake holds; None: days were removed while it was listed."""
+        """Return what the lake holds; None: files were removed while it was listed."""
         manifests, removals = self._state()
         if not manifests:
             rule = "is no directory that `orbitmq spark export` made, or nothing is in it yet"
             raise ConfigError("lake", str(self._root), rule)
         last = manifests[-1]
+        catalog_of(self._root, last.format, self._lake.catalog)
         expiries = [Expiry.of(one, covered_by(one, self._root)) for one in removals]
         files = list(_left(self._files(manifests), expiries))
-        if len(self._state()[1]) != len(removals):
+        now = self._state()
+        if len(now[1]) != len(removals) or _rewritten(now[0]) != _rewritten(manifests):
             return None
         covered = covered_by(last, self._root)
         return Lake(self._root, last.source, covered, last.anchor, files, expiries)
@@ -142,47 +151,75 @@ class _Look:
     def _state(self) -> tuple[list[Manifest], list[Manifest]]:
         """Return all commits that are done, and those that removed days or are about to."""
         pending = self._notes.pending()  # first: one that is done meanwhile is among the manifests
-        for path in self._notes.manifests():
-            if path.name not in self._manifests:
-                self._manifests[path.name] = self._notes.read(path)
-        manifests = [self._manifests[name] for name in sorted(self._manifests)]
+        for number in self._notes.numbers():
+            if number not in self._manifests:
+                self._manifests[number] = self._notes.done(number)
+        manifests = [self._manifests[number] for number in sorted(self._manifests)]
+        if manifests and pending and pending.number > manifests[-1].number:
+            manifests += [pending] if self._has_replaced(pending) else []
         removals = {one.number: one for one in (*manifests, pending) if one and one.expired}
         return manifests, list(removals.values())
+
+    def _has_replaced(self, pending: Manifest) -> bool:
+        """Tell whether a commit has begun to remove files of directories for new ones, which are there."""
+        if not pending.replaced or pending.format != Format.PARQUET:
+            return False
+        return all(self._lake.has_file(file.path) for file in pending.files)
 
     def _files(self, manifests: Sequence[Manifest]) -> Iterator[tuple[LakePart, int]]:
         """Yield all files, and the commits after which only a removal of days can have changed them."""
         last, noted = manifests[-1], self._noted(manifests)
-        tables = tables_of(Format(last.format), self._root, LakeRows(last.values))
+        tables = self._lake.tables(Format(last.format), LakeRows(last.values))
         for topic in sorted(last.values):
             for table in (table_name(topic), table_name(topic, dlq=True)):
                 mine = noted.get(table, {})
-                paths = tables.files(table, last.number)
-                if paths is None:
+                names = tables.files(table, last.number)
+                if names is None:
                     yield from mine.values()
                 else:  # the table itself knows what is left
-                    for path in map(str, paths):
-                        part = mine[path][0] if path in mine else _by_footer(topic, path)
-                        yield part, last.number
+                    for name in names:
+                        known = mine.get(name)
+                        yield (
+                            known[0] if known else self._by_footer(topic, table, name),
+                            last.number,
+                        )
 
     def _noted(self, manifests: Sequence[Manifest]) -> dict[str, dict[str, tuple[LakePart, int]]]:
-        """Return by table and path what exports have written, and in which commits."""
+        """Return by table and name what exports have written, and in which commits."""
         noted: dict[str, dict[str, tuple[LakePart, int]]] = {}
         for manifest in manifests:
+            for table, old in manifest.replaced.items():
+                for name in old:
+                    noted.get(table, {}).pop(name, None)
             for file in manifest.files:
-                part = self._part(file)
-                noted.setdefault(file.table, {})[part.path] = part, manifest.number
+                noted.setdefault(file.table, {})[file.path] = self._part(file), manifest.number
         return noted
 
     def _part(self, file: LakeFile) -> LakePart:
         return LakePart(
             file.topic,
-            str(self._root / file.path),
+            place_of(self._root, file.path),
             file.bytes,
             file.first_log_offset,
             file.last_log_offset,
             file.first_ms,
             file.last_ms,
+            file.table,
+            tuple(file.order),
         )
+
+    def _by_footer(self, topic: str, table: str, name: str) -> LakePart:
+        """Return a file that no export wrote: another engine has made it of others."""
+        path = place_of(self._root, name)
+        with open_parquet(self._root, path) as file:
+            offsets = _range(file.metadata, "log_offset") or (0, _ANY)
+            low, high = _range(file.metadata, "store_time") or (-_ANY, _ANY)
+        length = file_bytes(self._root, path)
+        return LakePart(topic, path, length, *offsets, low // 1000, high // 1000, table)
+
+
+def _rewritten(manifests: Sequence[Manifest]) -> list[int]:
+    return [one.number for one in manifests if one.replaced]
 
 
 def _left(files: Iterable[tuple[LakePart, int]], expiries: Sequence[Expiry]) -> Iterator[LakePart]:
@@ -191,15 +228,6 @@ def _left(files: Iterable[tuple[LakePart, int]], expiries: Sequence[Expiry]) -> 
         gone = [one.before.get(part.topic, 0) for one in expiries if one.number > commit]
         if part.last_ms is None or part.last_ms >= max(gone, default=part.last_ms):
             yield part
-
-
-def _by_footer(topic: str, path: str) -> LakePart:
-    """Return a file that no export wrote: one that was made of many small ones."""
-    footer = pq.read_metadata(path)
-    offsets = _range(footer, "log_offset") or (0, _ANY)
-    times = _range(footer, "store_time") or (-_ANY, _ANY)
-    length = Path(path).stat().st_size
-    return LakePart(topic, path, length, *offsets, times[0] // 1000, times[1] // 1000)
 
 
 def _range(footer: pq.FileMetaData, name: str) -> tuple[int, int] | None:

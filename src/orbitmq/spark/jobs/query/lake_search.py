@@ -8,7 +8,7 @@
 A hit promises nothing: its row is read and compared with all that is wanted.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 
 from orbitmq.errors import StaleQueryError
 from orbitmq.spark.context import Spark, context_of
+from orbitmq.spark.jobs.export.lakes.files import open_parquet
 from orbitmq.spark.jobs.query.lake import LakePart
+from orbitmq.spark.remote.address import Address
 from orbitmq.spark.shared_paths import require_seen
 from orbitmq.spark.source.options import ReadOptions
 
@@ -36,6 +38,7 @@ class FileHits(NamedTuple):
     part: LakePart
     log_offsets: list[int]
     read_bytes: int
+    groups: list[int]  # row groups with hits
 
 
 class LakeHits(NamedTuple):
@@ -44,6 +47,7 @@ class LakeHits(NamedTuple):
     parts: list[LakePart]
     log_offsets: list[int] | None
     read_bytes: int = 0
+    groups: Mapping[str, list[int]] = {}  # by path: the row groups that hold them
 
 
 def candidates(files: Sequence[LakePart], wanted: ReadOptions) -> list[LakePart]:
@@ -57,7 +61,9 @@ def candidates(files: Sequence[LakePart], wanted: ReadOptions) -> list[LakePart]
     return found
 
 
-def find(spark: Spark, root: Path, files: Sequence[LakePart], wanted: ReadOptions) -> LakeHits:
+def find(
+    spark: Spark, root: Path | Address, files: Sequence[LakePart], wanted: ReadOptions
+) -> LakeHits:
     """Return where the wanted messages are; for keys and ids tasks look into the files."""
     left = candidates(files, wanted)
     if not (wanted.keys or wanted.ids) or not left:
@@ -68,27 +74,29 @@ def find(spark: Spark, root: Path, files: Sequence[LakePart], wanted: ReadOption
     hits: list[FileHits] = spread.mapPartitionsWithIndex(Words.of(root, wanted)).collect()
     offsets = sorted({offset for one in hits for offset in one.log_offsets})
     parts = [one.part for one in hits if one.log_offsets]
-    return LakeHits(parts, offsets, sum(one.read_bytes for one in hits))
+    groups = {one.part.path: one.groups for one in hits}
+    return LakeHits(parts, offsets, sum(one.read_bytes for one in hits), groups)
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
     """What is looked for in one column: ids, or else keys. Immutable; travels to tasks."""
 
-    root: str
+    root: Path | Address
     column: str
     texts: tuple[str, ...]
     offsets: tuple[int, ...]  # that ids name
 
     @classmethod
-    def of(cls, root: Path, wanted: ReadOptions) -> "Words":
+    def of(cls, root: Path | Address, wanted: ReadOptions) -> "Words":
         column = _ID if wanted.ids else _KEYS
         texts, offsets = sorted(wanted.index_words), sorted(wanted.named_offsets)
-        return cls(str(root), column, tuple(texts), tuple(offsets))
+        return cls(root, column, tuple(texts), tuple(offsets))
 
     def __call__(self, _number: int, pieces: Iterable[list[LakePart]]) -> Iterator[FileHits]:
         """Yield what is in each file. StaleQueryError: it is gone."""
-        require_seen(self.root)
+        if isinstance(self.root, Path):
+            require_seen(str(self.root))
         for part in (part for piece in pieces for part in piece):
             try:
                 yield self.look(part)
@@ -97,8 +105,8 @@ class Words:
 
     def look(self, part: LakePart) -> FileHits:
         """Return where in a file the words are, by its statistics and one column."""
-        with pq.ParquetFile(part.path) as file:
-            footer, hits = file.metadata, list[int]()
+        with open_parquet(self.root, part.path) as file:
+            footer, hits, groups = file.metadata, list[int](), list[int]()
             read_bytes = footer.serialized_size + TAIL_BYTES
             for number in range(footer.num_row_groups):
                 columns = _columns(footer.row_group(number))
@@ -106,8 +114,10 @@ class Words:
                     continue
                 read_bytes += _bytes_of(columns, self.column) + _bytes_of(columns, _OFFSET)
                 rows = file.read_row_group(number, columns=[self.column, _OFFSET])
-                hits += self._matching(rows)
-        return FileHits(part, hits, read_bytes)
+                found = self._matching(rows)
+                hits += found
+                groups += [number] if found else []
+        return FileHits(part, hits, read_bytes, groups)
 
     def _may_hold(self, columns: dict[str, pq.ColumnChunkMetaData]) -> bool:
         words = [text.encode("utf-8", "replace") for text in self.texts]

@@ -30,11 +30,12 @@ _WRONG: Final = (
 class QueryOptions:
     """Which messages are wanted, and from where. Immutable."""
 
-    lake: Path | None
+    lake: Path | Address | None
     reads: ReadOptions | None  # of the log, or of the cluster; None: the lake alone
     wanted: ReadOptions  # what selects; its path means nothing
     body: str = ""
     sql: str = ""
+    catalog: str = ""  # of Iceberg tables at a distance: the URL of a database
 
     @classmethod
     def of(
@@ -54,6 +55,7 @@ class QueryOptions:
         until: str = "",
         bad_records: str = "fail",
         sql: str = "",
+        catalog: str = "",
     ) -> "QueryOptions":
         """Return the options. ConfigError names the one that cannot work."""
         if store and namesrv:
@@ -73,11 +75,12 @@ class QueryOptions:
         if sql92 and lake:
             _require_condition(sql92)
         return cls(
-            lake=lake_directory("lake", lake) if lake else None,
+            lake=_lake(lake) if lake else None,
             reads=_reads(wanted, store, namesrv, config),
             wanted=wanted,
             body=_pattern(body),
             sql=_select(sql),
+            catalog=catalog,
         )
 
     def reading(self, **more: str) -> dict[str, str]:
@@ -95,6 +98,10 @@ class QueryOptions:
         }
         texts |= {name: str(value) for name, value in numbers.items() if value is not None}
         return lists | {name: text for name, text in texts.items() if text} | more
+
+
+def _lake(text: str | Path) -> Path | Address:
+    return Address.of(text, "lake") if is_remote(text) else lake_directory("lake", text)
 
 
 def _reads(

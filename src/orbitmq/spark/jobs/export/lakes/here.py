@@ -19,6 +19,8 @@ from orbitmq.spark.jobs.rebuild.attempt_files import AttemptFiles
 class LakeHere:
     """The files below a directory (`lake.Lake`)."""
 
+    catalog = ""  # beside the tables
+
     def __init__(self, root: Path, disk: Disk) -> None:
         self.root, self._disk = root, disk
         self.notes = Notes(root, disk)
@@ -74,6 +76,9 @@ class LakeHere:
 
     def has_table(self, name: str) -> bool:
         return (self.root / name).is_dir()
+
+    def has_file(self, name: str) -> bool:
+        return exists(self.root / name)
 
     def remove_attempts(self) -> None:
         shutil.rmtree(self.notes.attempts, ignore_errors=True)

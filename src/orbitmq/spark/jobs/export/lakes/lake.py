@@ -17,6 +17,12 @@ from orbitmq.spark.remote.address import Address
 class LakeNotes(Protocol):
     """What a lake knows about itself (`notes.py`). Whoever changes it has the lake to himself."""
 
+    def numbers(self) -> list[int]:
+        """Return the numbers of all commits that are done, in their order."""
+
+    def done(self, number: int) -> Manifest:
+        """Return the manifest of one of them."""
+
     def last(self) -> Manifest | None:
         """Return the newest manifest, which tells what the lake holds."""
 
@@ -35,6 +41,10 @@ class Lake(Protocol):
 
     @property
     def root(self) -> Path | Address: ...
+
+    @property
+    def catalog(self) -> str:
+        """The URL of the database of Iceberg tables at a distance."""
 
     @property
     def notes(self) -> LakeNotes: ...
@@ -65,6 +75,9 @@ class Lake(Protocol):
 
     def has_table(self, name: str) -> bool:
         """Tell whether a table is there."""
+
+    def has_file(self, name: str) -> bool:
+        """Tell whether a file of a table is there."""
 
     def remove_attempts(self) -> None:
         """Remove what attempts left that failed, were killed or were not needed."""

@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final, NoReturn
+from pathlib import PurePosixPath
+from typing import Final
 
 import msgspec
 
@@ -24,7 +25,7 @@ from orbitmq.spark.jobs.export.lake_rows import LakeRows
 from orbitmq.spark.jobs.export.lakes.attempts import RemoteAttempts
 from orbitmq.spark.jobs.export.lakes.here import part_is_gone
 from orbitmq.spark.jobs.export.notes import DIRECTORY, STEP, LakeFile, Manifest
-from orbitmq.spark.jobs.export.options import Format, no_compaction
+from orbitmq.spark.jobs.export.options import Format
 from orbitmq.spark.jobs.export.tables import Tables
 from orbitmq.spark.remote.address import Address
 from orbitmq.spark.remote.lease import Lease
@@ -44,9 +45,19 @@ class RemoteNotes:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
+    def numbers(self) -> list[int]:
+        return [int(PurePosixPath(one.name).stem) for one in self._objects.list(COMMITS)]
+
+    def done(self, number: int) -> Manifest:
+        found = self._read(_name(COMMITS, number))
+        if found is None:
+            url = self._objects.address.below(_name(COMMITS, number)).url
+            raise StateFileError(url, "is gone", STEP)
+        return found
+
     def last(self) -> Manifest | None:
-        found = self._objects.list(COMMITS)
-        return self._read(found[-1].name) if found else None
+        found = self.numbers()
+        return self.done(found[-1]) if found else None
 
     def pending(self) -> Manifest | None:
         for found in self._objects.list(PENDING):
@@ -93,7 +104,7 @@ class RemoteLake:
     """The objects below an address (`lake.Lake`)."""
 
     def __init__(self, root: Address, catalog: str) -> None:
-        self.root, self._catalog = root, catalog
+        self.root, self.catalog = root, catalog
         self._objects = objects_at(root)
         self.notes = RemoteNotes(self._objects)
         self._lease: Lease | None = None
@@ -140,7 +151,7 @@ class RemoteLake:
             case Format.ICEBERG:
                 from orbitmq.spark.jobs.export.iceberg import IcebergTables
 
-                return IcebergTables(self.root, rows, self._catalog)
+                return IcebergTables(self.root, rows, self.catalog)
             case _:
                 return RemotePlainTables(self._objects)
 
@@ -149,6 +160,9 @@ class RemoteLake:
 
     def has_table(self, name: str) -> bool:
         return bool(self._objects.list(name))
+
+    def has_file(self, name: str) -> bool:
+        return self._objects.length(name) is not None
 
     def remove_attempts(self) -> None:
         self._objects.delete([found.name for found in self._objects.list(ATTEMPTS)])
@@ -168,9 +182,11 @@ class RemotePlainTables:
         days = ((found.name, _DAY.match(found.name)) for found in self._objects.list(table))
         self._objects.delete([name for name, day in days if day is not None and day[1] < before])
 
-    def compact(self, table: str) -> NoReturn:
-        """A reader would see rows twice, or not at all, while files change places."""
-        raise no_compaction("parquet", "a directory of files cannot be changed in one step")
+    def replace(
+        self, table: str, files: Sequence[LakeFile], old: Sequence[str], manifest: Manifest
+    ) -> None:
+        """Remove what the new files stand for."""
+        self._objects.delete(old)
 
     def files(self, table: str, commit: int) -> None:
         """Nobody rewrites them."""
