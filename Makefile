@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 PREPARED := $(VENV)/.spark-prepared
+BROWSER := $(VENV)/.browser
 RESULTS := build/features.json
 
 # The tests start Python hundreds of times: what it compiled is kept, even where the surroundings forbid that.
@@ -50,12 +51,23 @@ $(PREPARED): $(READY)
 	@-$(BIN)/orbitmq spark prepare
 	@touch $(PREPARED)
 
+# One test shows the page of an audit to a browser: Debian's is installed where that can be done, else it is skipped.
+BROWSERS := chromium-headless-shell chromium chromium-browser google-chrome
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
+INSTALL_BROWSER := $(APT) install --yes --no-install-recommends $(firstword $(BROWSERS))
+$(BROWSER): | $(INSTALLED)
+	@for browser in $(BROWSERS); do ! command -v $$browser >/dev/null || exit 0; done; \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0; \
+	echo "installing Debian's $(firstword $(BROWSERS)), once"; \
+	{ $(INSTALL_BROWSER) || { $(APT) update && $(INSTALL_BROWSER); }; } >/dev/null 2>&1 || true
+	@touch $(BROWSER)
+
 # Each check is a recipe of its own, so that they run side by side; what takes longest begins first. None of
 # them needs kernels, so a new environment gets these meanwhile, and `make check test` what the tests of Spark need.
 CHECKS := check-types check-imports check-unreached check-tests check-mutants check-format check-lint
 check: $(INSTALLED) ## format, lint, types, import contracts; tests that cannot fail, code that only tests call
 	@$(MAKE) --no-print-directory --keep-going --jobs $(WORKERS) --output-sync=target $(READY) $(CHECKS) \
-	    $(if $(filter test,$(MAKECMDGOALS)),$(PREPARED))
+	    $(if $(filter test,$(MAKECMDGOALS)),$(PREPARED) $(BROWSER))
 
 .PHONY: $(CHECKS)
 check-types:
@@ -86,7 +98,7 @@ QUICK := not compat and not spark
 SPARK := spark and not compat
 JAVA := compat
 SPARK_LOG := build/spark-tests.log
-test: $(READY) $(PREPARED) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
+test: $(READY) $(PREPARED) $(BROWSER) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
 	@rm -f $(RESULTS); mkdir -p build
 	@status=0; \
 	$(PYTEST) -q -n $(QUICK_WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
