@@ -89,24 +89,18 @@ format: $(INSTALLED) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Tests of Spark run in one process, for they share a JVM, beside those with Java's brokers and clients, which wait most
-# of their time; what they print comes at their end. All parts always run, so that the summary is whole; the last
-# failure decides the exit code.
+# Those that wait for Java's brokers and clients run beside those of Spark, in two lanes (tests/lanes.py). Both parts
+# always run, so that the summary is whole; the last failure decides the exit code.
 # Tests of Spark and Java are in these folders: to collect all the others once more takes its time.
 HEAVY := tests/bench tests/cli tests/compat tests/spark
 QUICK := not compat and not spark
 SPARK := spark and not compat
-JAVA := compat
-SPARK_LOG := build/spark-tests.log
+IN_LANES := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 test: $(READY) $(PREPARED) $(BROWSER) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
 	@rm -f $(RESULTS); mkdir -p build
 	@status=0; \
 	$(PYTEST) -q -n $(QUICK_WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
-	$(PYTEST) -q -m '$(SPARK)' $(HEAVY) >$(SPARK_LOG) 2>&1 & spark=$$!; \
-	trap "kill $$spark 2>/dev/null || true" EXIT; \
-	$(PYTEST) -q -m '$(JAVA)' $(HEAVY) || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
-	wait $$spark || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
-	cat $(SPARK_LOG); \
+	$(PYTEST) -q $(IN_LANES) -m 'compat or spark' $(HEAVY) || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
 	$(BIN)/python tools/features.py --results $(RESULTS) --summary --check || status=$$?; \
 	exit $$status
 
@@ -124,8 +118,7 @@ mutants: $(READY) ## plant faults in copies of the tree: does a test notice each
 
 $(RESULTS): $(READY)
 	-$(PYTEST) -q -n $(QUICK_WORKERS) --dist worksteal -m 'feature and $(QUICK)'
-	-$(PYTEST) -q -m 'feature and $(SPARK)' $(HEAVY)
-	-$(PYTEST) -q -m 'feature and $(JAVA)' $(HEAVY)
+	-$(PYTEST) -q $(IN_LANES) -m 'feature and (compat or spark)' $(HEAVY)
 
 features: $(RESULTS) ## the inventory: what the last `make test` proved, what fails, what is missing
 	@$(BIN)/python tools/features.py --results $(RESULTS)
