@@ -5,19 +5,26 @@ SETTINGS is JSON: "source" and "sink" options, "now" (end with what is there). A
 
 import json
 import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from orbitmq.spark.start.session import make_session
 from spark.stream_query import CONF, RUNNING
 
 
-def main(text: str) -> None:
-    settings = json.loads(text)
-    spark = make_session(app="orbitmq-killed", master="local[2,4]", conf=CONF)
+def start(spark: SparkSession, settings: dict[str, Any]) -> StreamingQuery:
     messages = spark.readStream.format("orbitmq").options(**settings["source"]).load()
     columns = "body", "tags", "keys", "flag", "properties", "properties['shard'] sharding_key"
     writer = messages.selectExpr(*columns).writeStream.format("orbitmq").options(**settings["sink"])
     trigger = {"availableNow": True} if settings["now"] else {"processingTime": "0 seconds"}
-    query = writer.trigger(**trigger).start()
+    return writer.trigger(**trigger).start()
+
+
+def main(text: str) -> None:
+    spark = make_session(app="orbitmq-killed", master="local[2,4]", conf=CONF)
+    query = start(spark, json.loads(text))
     sys.stdout.write(f"{RUNNING}\n")
     sys.stdout.flush()
     query.awaitTermination()
