@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 PREPARED := $(VENV)/.spark-prepared
+BROWSER := $(VENV)/.browser
 RESULTS := build/features.json
 
 # The tests start Python hundreds of times: what it compiled is kept, even where the surroundings forbid that.
@@ -50,12 +51,23 @@ $(PREPARED): $(READY)
 	@-$(BIN)/orbitmq spark prepare
 	@touch $(PREPARED)
 
+# One test shows the page of an audit to a browser: Debian's is installed where that can be done, else it is skipped.
+BROWSERS := chromium-headless-shell chromium chromium-browser google-chrome
+APT := DEBIAN_FRONTEND=noninteractive apt-get -qq
+INSTALL_BROWSER := $(APT) install --yes --no-install-recommends $(firstword $(BROWSERS))
+$(BROWSER): | $(INSTALLED)
+	@for browser in $(BROWSERS); do ! command -v $$browser >/dev/null || exit 0; done; \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0; \
+	echo "installing Debian's $(firstword $(BROWSERS)), once"; \
+	{ $(INSTALL_BROWSER) || { $(APT) update && $(INSTALL_BROWSER); }; } >/dev/null 2>&1 || true
+	@touch $(BROWSER)
+
 # Each check is a recipe of its own, so that they run side by side; what takes longest begins first. None of
 # them needs kernels, so a new environment gets these meanwhile, and `make check test` what the tests of Spark need.
 CHECKS := check-types check-imports check-unreached check-tests check-mutants check-format check-lint
 check: $(INSTALLED) ## format, lint, types, import contracts; tests that cannot fail, code that only tests call
 	@$(MAKE) --no-print-directory --keep-going --jobs $(WORKERS) --output-sync=target $(READY) $(CHECKS) \
-	    $(if $(filter test,$(MAKECMDGOALS)),$(PREPARED))
+	    $(if $(filter test,$(MAKECMDGOALS)),$(PREPARED) $(BROWSER))
 
 .PHONY: $(CHECKS)
 check-types:
@@ -77,24 +89,18 @@ format: $(INSTALLED) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Tests of Spark run in one process, for they share a JVM, beside those with Java's brokers and clients, which wait most
-# of their time; what they print comes at their end. All parts always run, so that the summary is whole; the last
-# failure decides the exit code.
+# Those that wait for Java's brokers and clients run beside those of Spark, in two lanes (tests/lanes.py). Both parts
+# always run, so that the summary is whole; the last failure decides the exit code.
 # Tests of Spark and Java are in these folders: to collect all the others once more takes its time.
 HEAVY := tests/bench tests/cli tests/compat tests/spark
 QUICK := not compat and not spark
 SPARK := spark and not compat
-JAVA := compat
-SPARK_LOG := build/spark-tests.log
-test: $(READY) $(PREPARED) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
+IN_LANES := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+test: $(READY) $(PREPARED) $(BROWSER) ## all tests; then what was skipped and why, and docs/FEATURES.md against the results
 	@rm -f $(RESULTS); mkdir -p build
 	@status=0; \
 	$(PYTEST) -q -n $(QUICK_WORKERS) --dist worksteal -m '$(QUICK)' || status=$$?; \
-	$(PYTEST) -q -m '$(SPARK)' $(HEAVY) >$(SPARK_LOG) 2>&1 & spark=$$!; \
-	trap "kill $$spark 2>/dev/null || true" EXIT; \
-	$(PYTEST) -q -m '$(JAVA)' $(HEAVY) || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
-	wait $$spark || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
-	cat $(SPARK_LOG); \
+	$(PYTEST) -q $(IN_LANES) -m 'compat or spark' $(HEAVY) || { part=$$?; [ $$part = 5 ] || status=$$part; }; \
 	$(BIN)/python tools/features.py --results $(RESULTS) --summary --check || status=$$?; \
 	exit $$status
 
@@ -117,8 +123,7 @@ mutants: $(READY) ## plant faults in copies of the tree: does a test notice each
 
 $(RESULTS): $(READY)
 	-$(PYTEST) -q -n $(QUICK_WORKERS) --dist worksteal -m 'feature and $(QUICK)'
-	-$(PYTEST) -q -m 'feature and $(SPARK)' $(HEAVY)
-	-$(PYTEST) -q -m 'feature and $(JAVA)' $(HEAVY)
+	-$(PYTEST) -q $(IN_LANES) -m 'feature and (compat or spark)' $(HEAVY)
 
 features: $(RESULTS) ## the inventory: what the last `make test` proved, what fails, what is missing
 	@$(BIN)/python tools/features.py --results $(RESULTS)

@@ -157,14 +157,18 @@ class Run:
         return seconds
 
     def _orbitmq(self, *arguments: str) -> None:
-        """Run a command, with a cache directory of this run: nothing is prepared but by it."""
+        """Run a command, with a cache directory of this run: nothing is prepared but by it.
+
+        Where figures do not matter it uses what is there: to compile the reader of columns takes seconds.
+        """
+        cache = {} if self.size.shares_jvm else {"XDG_CACHE_HOME": str(self.directory / "cache")}
         ended = subprocess.run(
             [str(ORBITMQ), *arguments],
             capture_output=True,
             text=True,
             check=False,
             timeout=COMMAND_SECONDS_MAX,
-            env={**os.environ, "XDG_CACHE_HOME": str(self.directory / "cache")},
+            env=os.environ | cache,
         )
         what = f"orbitmq {' '.join(arguments)}: {ended.stdout}{ended.stderr}"
         spark_log.require(ended.returncode == 0, what)

@@ -1,4 +1,4 @@
-"""What every test run has: the plugin that writes down which features were proved."""
+"""What every test run has: which features were proved is written down, heavy tests run in two lanes."""
 
 import gc
 import signal
@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from rounds import rounds
 
-pytest_plugins = ["feature_plugin"]
+pytest_plugins = ["feature_plugin", "lanes"]
 
 # A deadline per example measures the machine, not the code.
 settings.register_profile("orbitmq", deadline=None, max_examples=rounds(160))

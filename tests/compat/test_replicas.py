@@ -8,7 +8,7 @@ import json
 import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from compat.java_cluster import java_broker
 from compat.java_store import needs_java
 from compat.our_cluster import our_broker, our_namesrv
 from compat.server_process import ServerProcess, ask, await_route, create_topic
+from compat.side_by_side import Outcome, begun_tests
 from orbitmq.client import Admin, Consumer, Message, Producer, SendStatus
 from orbitmq.wire.bodies.group_config import GroupTable
 from orbitmq.wire.bodies.offsets import OffsetTable
@@ -45,7 +46,7 @@ COMMON: Final = {
     "timerWheelEnable": "false",
     "stateSyncInterval": "200",
 }
-PRIMARY: Final = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "1500"}
+PRIMARY: Final = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "3000"}
 REPLICA: Final = {"brokerRole": "SLAVE", "brokerId": "1"}
 
 
@@ -183,9 +184,28 @@ def check_store(broker: ServerProcess) -> None:
     ],
 )
 def test_logs_are_equal_whoever_is_killed_on_the_way(
-    tmp_path: Path, primary: Starts, replica: Starts
+    primary: Starts, replica: Starts, copied: Mapping[str, Outcome], request: pytest.FixtureRequest
 ) -> None:
-    with pair(tmp_path, primary, replica) as both:
+    copied[request.node.nodeid]()
+
+
+@pytest.fixture(scope="module")
+def copied(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Outcome]]:
+    """All pairs that the run selects, begun: they wait for each other far longer than they work."""
+
+    def play(primary: Starts, replica: Starts) -> None:
+        require_equal_logs(tmp_path_factory.mktemp("pair"), primary, replica)
+
+    test = test_logs_are_equal_whoever_is_killed_on_the_way
+    with begun_tests(request, test, play) as started:
+        yield started
+
+
+def require_equal_logs(directory: Path, primary: Starts, replica: Starts) -> None:
+    """Have both killed on the way, and compare what they have in the end."""
+    with pair(directory, primary, replica) as both:
         both.await_in_sync()
         assert set(both.send(15)) == {SendStatus.OK}
         end = both.await_equal()
@@ -269,9 +289,28 @@ def await_committed(broker: ServerProcess, count: int) -> None:
     "kind", ["ours", pytest.param("java-new-json", marks=needs_java)], ids=["ours", "java"]
 )
 def test_consumers_go_on_at_the_replica_of_a_dead_primary_and_return_without_doubles(
-    tmp_path: Path, kind: str, clients: Clients
+    kind: str, read_on: Mapping[str, Outcome], request: pytest.FixtureRequest
 ) -> None:
-    with pair(tmp_path, our_broker, our_broker) as both:
+    read_on[request.node.nodeid]()
+
+
+@pytest.fixture(scope="module")
+def read_on(
+    request: pytest.FixtureRequest, clients: Clients, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Outcome]]:
+    """All consumers that the run selects, begun."""
+
+    def play(kind: str) -> None:
+        require_each_once(tmp_path_factory.mktemp("pair"), kind, clients)
+
+    test = test_consumers_go_on_at_the_replica_of_a_dead_primary_and_return_without_doubles
+    with begun_tests(request, test, play) as started:
+        yield started
+
+
+def require_each_once(directory: Path, kind: str, clients: Clients) -> None:
+    """Have a consumer read on while the primary dies and comes back."""
+    with pair(directory, our_broker, our_broker) as both:
         create_topic(both.primary.address, READ, 2)
         await_route(both.namesrv, READ)
         both.await_in_sync()

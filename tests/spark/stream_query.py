@@ -5,6 +5,10 @@ SETTINGS is JSON: "options" of the source, "out" and "checkpoint" directories, "
 
 import json
 import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from orbitmq.spark.start.session import make_session
 
@@ -17,14 +21,17 @@ CONF = {
 RUNNING = "running"
 
 
-def main(text: str) -> None:
-    settings = json.loads(text)
-    spark = make_session(app="orbitmq-killed", master="local[2]", conf=CONF)
+def start(spark: SparkSession, settings: dict[str, Any]) -> StreamingQuery:
     messages = spark.readStream.format("orbitmq").options(**settings["options"]).load()
     rows = messages.selectExpr("cast(body as string) body", "queue_id", "queue_offset")
     writer = rows.writeStream.format("parquet").option("path", settings["out"])
     trigger = {"availableNow": True} if settings["now"] else {"processingTime": "0 seconds"}
-    query = writer.option("checkpointLocation", settings["checkpoint"]).trigger(**trigger).start()
+    return writer.option("checkpointLocation", settings["checkpoint"]).trigger(**trigger).start()
+
+
+def main(text: str) -> None:
+    spark = make_session(app="orbitmq-killed", master="local[2]", conf=CONF)
+    query = start(spark, json.loads(text))
     sys.stdout.write(f"{RUNNING}\n")
     sys.stdout.flush()
     query.awaitTermination()

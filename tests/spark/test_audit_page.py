@@ -32,9 +32,8 @@ from orbitmq.units import HOUR_MS
 
 START_MS = 495_000 * HOUR_MS
 EVIL = "<script>document.title='x'</script>\"'><img src=x onerror=alert(1)>\x00\u202e"
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 VOID = {"meta", "line", "rect"}
 
 

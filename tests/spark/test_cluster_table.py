@@ -22,7 +22,7 @@ from spark.table_world import Row, read_tasks, table_reader, table_rows
 
 WAIT_SECONDS = 60.0
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 TOPICS = "Pull0,Pull1,Pull2"
 MESSAGES = 1500

@@ -12,7 +12,11 @@ from orbitmq.store.store import MessageStore
 from orbitmq.testing.builders import make_request
 from spark.reading_world import read_rows, table
 
-pytestmark = [pytest.mark.spark, pytest.mark.feature("P1")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.feature("P1"),
+    pytest.mark.usefixtures("interpreted"),
+]
 
 SEGMENT = 64 * 1024
 MESSAGES_MAX = 10_000  # rolls every 120 messages

@@ -1,6 +1,6 @@
 """Streams whose whole process is killed again and again while messages are sent: each one exactly once.
 
-ORBITMQ_STREAM_KILLS says how often (2; the full run is 20).
+ORBITMQ_STREAM_KILLS says how often (1; the full run is 20).
 """
 
 import json
@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,10 +23,10 @@ from orbitmq.client.core.message import Message
 from orbitmq.client.sync.admin import Admin
 from orbitmq.client.sync.producer import Producer
 from orbitmq.testing import Broker
-from spark.stream_query import RUNNING
+from spark.stream_query import RUNNING, start
 from spark.stream_world import wait_until
 
-KILLS = int(os.environ.get("ORBITMQ_STREAM_KILLS", "2"))
+KILLS = int(os.environ.get("ORBITMQ_STREAM_KILLS", "1"))
 SEED = int(os.environ.get("ORBITMQ_STREAM_SEED", str(random.randrange(2**32))))
 BATCHES_MAX = 3  # a query may finish so many before it is killed, within some seconds more
 KILL_WITHIN_S = 1.5
@@ -42,17 +43,17 @@ pytestmark = [
 ]
 
 
+def settings_of(root: Path, options: dict[str, str], *, now: bool) -> dict[str, Any]:
+    places = {name: str(root / name) for name in ("out", "checkpoint")}
+    return {"options": options, "now": now, **places}
+
+
 class QueryProcess:
     """The query with all that belongs to it: its driver, the JVM, the Python workers."""
 
-    def __init__(self, root: Path, options: dict[str, str], *, now: bool = False) -> None:
+    def __init__(self, root: Path, options: dict[str, str]) -> None:
         self._log = (root / "query.log").open("ab")
-        settings = {
-            "options": options,
-            "out": str(root / "out"),
-            "checkpoint": str(root / "checkpoint"),
-            "now": now,
-        }
+        settings = settings_of(root, options, now=False)
         script = Path(__file__).with_name("stream_query.py")
         self.process = subprocess.Popen(
             [sys.executable, str(script), json.dumps(settings)],
@@ -125,8 +126,13 @@ def broker() -> Iterator[Broker]:
         yield running
 
 
-def kill_again_and_again(root: Path, options: dict[str, str], broker: Broker) -> int:
-    """Return how many messages were sent; it is printed when the kills came and what they hit."""
+def kill_again_and_again(
+    root: Path, options: dict[str, str], broker: Broker, request: pytest.FixtureRequest
+) -> int:
+    """Return how many messages were sent; it is printed when the kills came and what they hit.
+
+    The tests' own session has the last word: it knows nothing but the checkpoint.
+    """
     chance, states = random.Random(SEED), Counter()
     print(f"ORBITMQ_STREAM_SEED={SEED} repeats the times of the kills")  # noqa: T201
     sender = Sender(broker.namesrv)
@@ -146,12 +152,9 @@ def kill_again_and_again(root: Path, options: dict[str, str], broker: Broker) ->
     broker.wait_dispatched()
     # The rest at once: what was planned before the last kill is repeated as it was planned.
     unlimited = {name: value for name, value in options.items() if not name.startswith("max")}
-    last = QueryProcess(root, unlimited, now=True)
-    try:
-        last.wait_running()
-        assert last.process.wait(START_SECONDS) == 0
-    finally:
-        last.kill()
+    spark = request.getfixturevalue("spark")
+    last = start(spark, settings_of(root, unlimited, now=True))
+    assert last.awaitTermination(START_SECONDS)
     print(f"{sender.sent} messages, {KILLS} kills: {dict(states)}")  # noqa: T201
     return sender.sent
 
@@ -180,7 +183,7 @@ def tally(spark: SparkSession, root: Path) -> Counter[str]:
 
 @pytest.mark.feature("P8")
 def test_stream_over_a_cluster_counts_each_message_once_and_its_lag_goes_to_zero(
-    broker, request, tmp_path: Path
+    broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     options = {
         "namesrv": broker.namesrv,
@@ -189,7 +192,7 @@ def test_stream_over_a_cluster_counts_each_message_once_and_its_lag_goes_to_zero
         "maxRowsPerTrigger": "150",
     }
 
-    sent = kill_again_and_again(tmp_path, options, broker)
+    sent = kill_again_and_again(tmp_path, options, broker, request)
 
     with Admin(broker.namesrv) as admin:
         wait_until(lambda: admin.progress(GROUP, "Orders").lag == 0, seconds=5)
@@ -201,13 +204,13 @@ def test_stream_over_a_cluster_counts_each_message_once_and_its_lag_goes_to_zero
 
 @pytest.mark.feature("P8")
 def test_stream_over_a_store_that_is_written_counts_each_record_once(
-    broker, request, tmp_path: Path
+    broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     with Producer(broker.namesrv, "first") as producer:
         producer.send(Message("Other", b"so that there is a log"))
     options = {"path": str(broker.store_path), "topics": "Orders", "maxBytesPerTrigger": "32k"}
 
-    sent = kill_again_and_again(tmp_path, options, broker)
+    sent = kill_again_and_again(tmp_path, options, broker, request)
 
     found = tally(request.getfixturevalue("spark"), tmp_path)
     assert found == Counter(f"message {number}" for number in range(sent))

@@ -14,7 +14,7 @@ from orbitmq.client.sync.producer import Producer
 from orbitmq.testing import Broker
 from spark.stream_world import WAIT_S, numbered, send, wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 
 @pytest.fixture
