@@ -125,6 +125,7 @@ def test_after_a_driver_was_killed_another_does_the_work(
         held.process.kill()
         held.process.communicate()
     assert made_files(root) == bad
+    assert leftovers(root)
 
     rebuild(spark, root, settings(STORE))
 
