@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from golden_stores import GOLDEN, settings, unpack
 from orbitmq.files.disk import FilePath
@@ -114,32 +113,35 @@ def test_a_driver_that_dies_at_any_step_leaves_the_old_or_the_new_files(
 
 
 @pytest.mark.feature("P15")
-def test_after_a_driver_was_killed_another_does_the_work(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_killed_driver_is_started_again(tmp_path: Path) -> None:
     root, good = spoilt_store(tmp_path)
     bad = made_files(root)
-    faults = {"build": {"0": "hold"}}
-    with FaultyCommand(tmp_path, MASTER, "rebuild", root, *CONFIG, faults=faults) as held:
-        held.wait_for_call("build0-0")
-        held.process.kill()
-        held.process.communicate()
-    assert made_files(root) == bad
-    assert leftovers(root)
+    for stage in ("scan", "build"):
+        place = tmp_path / stage
+        place.mkdir()
+        with FaultyCommand(
+            place, MASTER, "rebuild", root, *CONFIG, faults={stage: {"0": "hold"}}
+        ) as held:
+            held.wait_for_call(f"{stage}0-0")
+            held.process.kill()
+            held.process.communicate()
+        assert made_files(root) == bad
 
-    rebuild(spark, root, settings(STORE))
+    with FaultyCommand(tmp_path, MASTER, "rebuild", root, *CONFIG) as rebuild:
+        rebuild.wait()
 
     assert made_files(root) == good
     assert not leftovers(root)
 
 
 @pytest.mark.feature("P15", "P16")
-def test_ctrl_c_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", ["scan", "build"])
+def test_ctrl_c_leaves_the_store_as_it_was(stage: str, tmp_path: Path) -> None:
     root, _ = spoilt_store(tmp_path)
     before = files_below(root)
-    faults = {"build": {"0": "hold"}}
+    faults = {stage: {"0": "hold"}}
     with FaultyCommand(tmp_path, MASTER, "rebuild", root, *CONFIG, faults=faults) as held:
-        held.wait_for_call("build0-0")
+        held.wait_for_call(f"{stage}0-0")
 
         held.process.send_signal(signal.SIGINT)
         output, _ = held.process.communicate(timeout=INTERRUPT_SECONDS)
