@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import VariantVal
 
 from command import call
-from orbitmq.spark.jobs.export.variant import encoded
+from orbitmq.spark.variant import variant_of
 from spark.export_world import duckdb_answer, export_here, lake_rows, log_rows
 from spark.test_export_bodies import send
 
@@ -27,7 +27,7 @@ GOOD: tuple[Any, ...] = (
     17,
     None,
 )
-BAD = (b"no JSON", b"", b"\xff\xfe", b"NaN", b'{"a": 1e999}', b'"\\ud800"')
+BAD = (b"no JSON", b"", b"\xff\xfe", b"NaN", b'"\\ud800"')
 NUMBERS = (
     "0 -0 -0.0 0.10 1e3 1.5E-2 -1.05 123456789.1 0.1234567891 9223372036854775807 9223372036854775808"
     f" {10**37} {10**38} {10**60} 0.{'0' * 37}1 0.{'0' * 38}1"
@@ -51,8 +51,8 @@ VALUES = st.recursive(
 
 
 def require_same(text: str) -> None:
-    wanted, made = VariantVal.parseJson(text), encoded(text.encode())
-    assert (made["value"], made["metadata"]) == (wanted.value, wanted.metadata), text[:80]
+    wanted = VariantVal.parseJson(text)
+    assert variant_of(text) == (wanted.value, wanted.metadata), text[:80]
 
 
 @pytest.mark.feature("P18")

@@ -10,9 +10,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from orbitmq.spark.source.body_variant import VariantError
-from orbitmq.spark.source.body_variant import variant as variant_of
 from orbitmq.spark.source.row_columns import VARIANT
+from orbitmq.spark.variant import VariantError, variant_of
 
 _JSON: Final = msgspec.json.Decoder(type=msgspec.Raw)  # looks at every character, and makes nothing
 _OF_LIBRARY: Final = "JSON is malformed: "

@@ -21,7 +21,7 @@ from pyspark.sql import types
 
 from orbitmq.errors import ConfigError
 from orbitmq.spark.decoders.worker import ERROR, VALUE, Read, arrow_type, decoded
-from orbitmq.spark.jobs.export.variant import encoded
+from orbitmq.spark.variant import variant_of
 
 Fields = Mapping[str, Any] | Literal["variant"]
 """Names, and for each its type: a word, a list of one type, or fields again; or no fields, but any JSON."""
@@ -42,6 +42,7 @@ _TYPES: Final[dict[str, tuple[Any, types.DataType]]] = {
 }
 _FOUND: Final = ((bool, "boolean"), (int, "bigint"), (float, "double"), (str, "string"))
 _DEPTH_MAX: Final = 20
+_JSON: Final = msgspec.json.Decoder(type=msgspec.Raw)  # looks at every character, and makes nothing
 
 
 def read_schema(path: Path) -> Mapping[str, Fields]:
@@ -89,10 +90,17 @@ def read_values(bodies: pa.Array, fields: Fields) -> tuple[pa.Array, pa.Array]:
 
 def _reader(fields: Fields) -> Read:
     if fields == VARIANT:
-        return encoded
+        return _variant
     decoder = msgspec.json.Decoder(_python_type(fields))
     plain = partial(msgspec.to_builtins, builtin_types=(date, datetime))
     return lambda body: plain(decoder.decode(body))
+
+
+def _variant(body: bytes) -> dict[str, bytes]:
+    """Return a body as a variant. MsgspecError, ValueError: it cannot be one."""
+    _JSON.decode(body)  # stricter than Python's json: no NaN
+    value, metadata = variant_of(body.decode())
+    return {"metadata": metadata, "value": value}
 
 
 def _python_type(kind: Any) -> Any:

@@ -39,7 +39,7 @@ class VariantError(ValueError):
     """A variant cannot hold this JSON."""
 
 
-def variant(text: str) -> tuple[bytes, bytes]:
+def variant_of(text: str) -> tuple[bytes, bytes]:
     """Return the value and the names of a text that is JSON. VariantError: no variant can hold it."""
     names: dict[str, int] = {}
     try:
@@ -48,6 +48,8 @@ def variant(text: str) -> tuple[bytes, bytes]:
         return value, _metadata(tuple(names))
     except RecursionError:
         raise VariantError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise VariantError("half a pair of surrogates is no character") from None
     except VariantError:
         raise
     except ValueError:
