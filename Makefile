@@ -107,7 +107,7 @@ test-crash: $(READY) ## 1 000 kills and 200 power cuts, 200 kills amid transacti
 	ORBITMQ_TIMER_KILLS=200 ORBITMQ_POP_KILLS=200 ORBITMQ_FAILOVER_KILLS=200 ORBITMQ_CRASH_ROUNDS=1000 ORBITMQ_POWER_CUT_ROUNDS=200 $(BIN)/pytest -q -m crash --timeout 0 tests/crash
 	ORBITMQ_FUZZ=whole ORBITMQ_HOSTILE_FRAMES=100000 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal --timeout 0 -m '$(QUICK)' tests/broker/test_hostile.py $(DRAWN)
 
-mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (an hour)
+mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (long)
 	ORBITMQ_COMPAT_BUILD=$(CURDIR)/build/compat $(BIN)/python tools/mutants.py
 
 $(RESULTS): $(READY)
