@@ -118,7 +118,7 @@ test-crash: $(READY) ## 1 000 kills and 200 power cuts, 200 kills amid transacti
 test-lake-readers: $(READY) ## lakes as Spark 4.2 with Delta and Spark 4.1 with Iceberg read them (fetches a gigabyte)
 	ORBITMQ_FOREIGN_SPARK=1 $(BIN)/pytest -q tests/spark/test_lake_readers.py
 
-mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (an hour)
+mutants: $(READY) ## plant faults in copies of the tree: does a test notice each? (long)
 	ORBITMQ_COMPAT_BUILD=$(CURDIR)/build/compat $(BIN)/python tools/mutants.py
 
 $(RESULTS): $(READY)

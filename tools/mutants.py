@@ -20,6 +20,7 @@ Exit code 0 when every fault was noticed, 1 when one survived, 2 when a list is 
 import argparse
 import queue
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -207,6 +208,7 @@ def main() -> int:
         print(f"{len(mutants)} planted faults in {len(lists)} lists fit the code")
         return 0
     chosen = [mutant for mutant in mutants if options.only in str(mutant)]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends as by Ctrl-C: with all it started
     narrowed = {path.stem: path for path in lists} if options.narrow else {}
     return Runner(root, options.workers, narrowed).run(chosen)
 
