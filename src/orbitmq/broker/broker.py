@@ -17,8 +17,6 @@ from orbitmq.broker.delivery.long_poll import LongPoll
 from orbitmq.broker.delivery.readers import GroupReaders
 from orbitmq.broker.delivery.schedule import DELAY_FILE, Schedule
 from orbitmq.broker.delivery.timers import Timers
-from orbitmq.broker.failover.coordinator import Coordinator
-from orbitmq.broker.failover.failover import Failover
 from orbitmq.broker.pop.order import ORDER_FILE
 from orbitmq.broker.pop.pop import Pop
 from orbitmq.broker.processors.acks import AckProcessor
@@ -75,6 +73,8 @@ from orbitmq.wire.bodies.topic_config import TopicConfig
 from orbitmq.wire.codes import RequestCode
 
 if TYPE_CHECKING:
+    from orbitmq.broker.failover.coordinator import Coordinator
+    from orbitmq.broker.failover.failover import Failover
     from orbitmq.logs.server_log import ServerLog
     from orbitmq.store.memory.store_with_memory import StoreWithMemory
 
@@ -100,7 +100,7 @@ class Broker:
         clock: Clock | None = None,
         disk: Disk | None = None,
         log: "ServerLog | None" = None,
-        coordinator: Coordinator | None = None,
+        coordinator: "Coordinator | None" = None,
     ) -> None:
         """`disk` is what the store's files lie on, `coordinator` who decides; tests give some that fail."""
         self.config, self._disk, self._log = config, disk, log
@@ -116,14 +116,18 @@ class Broker:
         self._ha_server: HaServer | None = None
         self._succession = Succession(config, disk)
         self._succession.on_restart(self._restart_soon)
-        self._failover: Failover | None = None
-        if config.failover:
-            self._failover = Failover(config, self._succession, self._clock, coordinator)
+        self._failover = self._make_failover(coordinator) if config.failover else None
         self._starting = self._restart_wanted = False
         self._restarting: asyncio.Task[None] | None = None
         self.failure: OrbitError | None = None
         """Why a broker that took another role could not be started again."""
         self.on_failure: Callable[[], None] = lambda: None
+
+    def _make_failover(self, coordinator: "Coordinator | None") -> "Failover":
+        # Most brokers have none: they start sooner without its modules, and in less memory.
+        from orbitmq.broker.failover.failover import Failover
+
+        return Failover(self.config, self._succession, self._clock, coordinator)
 
     @property
     def context(self) -> BrokerContext:

@@ -10,12 +10,11 @@ believe that there are no others.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from orbitmq.broker.config import BrokerConfig
-from orbitmq.broker.failover.failover import Failover
 from orbitmq.broker.replication.members import known_to
 from orbitmq.broker.tables.topics import TopicTable
 from orbitmq.errors import FieldError, ResponseError, WireError
@@ -39,6 +38,9 @@ from orbitmq.wire.headers.registration import (
     UnregisterBroker,
     body_crc32,
 )
+
+if TYPE_CHECKING:
+    from orbitmq.broker.failover.failover import Failover
 
 logger = logging.getLogger(__name__)
 

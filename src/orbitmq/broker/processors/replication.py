@@ -1,7 +1,8 @@
 """Copies of the log: who has it and how far (907), under whom it was written, who is to be the primary."""
 
+from typing import TYPE_CHECKING
+
 from orbitmq.broker.context import BrokerContext
-from orbitmq.broker.failover.failover import Failover
 from orbitmq.broker.failover.following import lead
 from orbitmq.broker.processors.processor import Processor, answers
 from orbitmq.broker.refusal import Refusal
@@ -22,6 +23,9 @@ from orbitmq.wire.bodies.replication import (
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from orbitmq.wire.command import Command
 from orbitmq.wire.headers.admin import PromoteHeader
+
+if TYPE_CHECKING:
+    from orbitmq.broker.failover.failover import Failover
 
 
 class ReplicationProcessor(Processor):
@@ -73,7 +77,7 @@ class ReplicationProcessor(Processor):
         self._promoted = True
         self.answer_later(connection, request, self._primary(request, replica, is_forced))
 
-    async def _forced(self, request: Command, failover: Failover) -> Command:
+    async def _forced(self, request: Command, failover: "Failover") -> Command:
         try:
             began = await failover.force()
         except OrbitError as error:
@@ -167,7 +171,7 @@ def _refused(problem: str) -> str:
     return f"not promoted: {problem}; --force promotes it all the same"
 
 
-def _undecided(failover: Failover) -> str:
+def _undecided(failover: "Failover") -> str:
     """Return why a replica under a coordinator is not promoted by a command."""
     told = failover.told()
     by_itself = "it takes over by itself when the lease of the primary has ended"
