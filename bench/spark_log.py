@@ -157,7 +157,12 @@ def digest(root: Path) -> str:
 def warm_pages(root: Path) -> None:
     """Have everything written and in the page cache: what is measured is not the disk."""
     os.sync()
-    for path in sorted((root / "commitlog").iterdir()):
+    read_files(root / "commitlog")
+
+
+def read_files(directory: Path) -> None:
+    """Have the files of a directory in the page cache."""
+    for path in sorted(directory.iterdir()):
         with path.open("rb", buffering=0) as file:
             while file.read(4 * MiB):
                 pass

@@ -31,6 +31,7 @@ COLUMNS: Final = "columns"
 PYTHON_SETTING: Final = "spark.orbitmq.columns.python"
 """Which Python the pools run; the JVM's reader serves only where it is set."""
 JARS_SETTING: Final = "spark.jars"
+COLUMNS_TO_UDFS: Final = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
 SPARK: Final = "4.3"
 """The Spark whose interfaces the Java text is written for."""
 _CLASS: Final = "orbitmq.DefaultSource"
@@ -100,6 +101,8 @@ def _install(spark: SparkSession) -> None:
     if not _is_loaded(context._jvm):
         jar = kept_jar() or _compiled_jar(context._jvm)
         spark.sql(f"ADD JAR '{jar}'")
+    # Spark would look at a batch again after the answer of a function, when the reader has gone on.
+    spark.conf.set(COLUMNS_TO_UDFS, "false")
     spark.conf.set(PYTHON_SETTING, context.pythonExec)
 
 
