@@ -64,10 +64,7 @@ class JobProcess:
 
     def kill(self) -> None:
         """Kill the driver's Python and its JVM at once, as a machine does that loses its power."""
-        while members := list(_session(self.process.pid)):
-            for pid in members:
-                kill(pid)
-            time.sleep(0.02)  # sleep: until the kernel has ended them
+        wait_for(lambda: not [kill(pid) for pid in _session(self.process.pid)])
         self.process.wait()
 
 
