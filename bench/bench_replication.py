@@ -31,6 +31,7 @@ from harness import Line
 
 GET_BROKER_RUNTIME_INFO = 28
 WITHIN_S = 600
+START_S = 15
 ALONE_SHARE = 90.0
 SYNC_GOAL, CATCH_UP_GOAL = 1.5, 3.0
 SYNC = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
@@ -96,11 +97,15 @@ class Pair(Side):
 
 
 def log_end(address: str) -> int:
-    """Return how long the log of a broker is."""
-    code, remark, body = ask(address, GET_BROKER_RUNTIME_INFO)
-    if code:
-        raise SystemExit(f"{address}: {remark}")
-    return int(json.loads(body)["table"]["commitLogMaxOffset"])
+    """Return how long the log of a broker is. RocketMQ's cannot tell in its first moments, and says so."""
+    until = time.monotonic() + START_S
+    while True:
+        code, remark, body = ask(address, GET_BROKER_RUNTIME_INFO)
+        if not code:
+            return int(json.loads(body)["table"]["commitLogMaxOffset"])
+        if time.monotonic() > until:
+            raise SystemExit(f"{address}: {remark}")
+        time.sleep(0.05)
 
 
 @contextmanager
