@@ -44,10 +44,10 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class StagedWriter:
-    """Writes such a file; if it is to be `durable`, it is so when `finish` returns. Not thread-safe."""
+    """Writes such a file; durable when `finish` returns. Not thread-safe."""
 
-    def __init__(self, path: str, *, durable: bool = True) -> None:
-        self.path, self._disk, self._durable = path, Disk(), durable
+    def __init__(self, path: str) -> None:
+        self.path, self._disk = path, Disk()
         self._fd = self._disk.open(path, create=True)
         self._length = 0
 
@@ -68,9 +68,8 @@ class StagedWriter:
         text = msgspec.json.encode(index)
         self.add(memoryview(text))
         self.add(memoryview(_LENGTH.pack(len(text))))
-        if self._durable:
-            self._disk.sync_data(self.path, self._fd)
-            self._disk.sync_directory(Path(self.path).parent)
+        self._disk.sync_data(self.path, self._fd)
+        self._disk.sync_directory(Path(self.path).parent)
 
 
 class StagedFile:

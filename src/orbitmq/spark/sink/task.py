@@ -42,15 +42,9 @@ class Staged(WriterCommitMessage):
 
 
 def stage(
-    batches: Iterator[pa.RecordBatch],
-    options: WriteOptions,
-    directory: str,
-    write: str,
-    batch: int,
-    *,
-    durable: bool = True,
+    batches: Iterator[pa.RecordBatch], options: WriteOptions, directory: str, write: str, batch: int
 ) -> Staged:
-    """Write the rows of a partition into a file of this attempt; `durable`: somebody may go on with it."""
+    """Write the rows of a partition into a file of this attempt."""
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
     _require_seen(directory)
@@ -60,7 +54,7 @@ def stage(
         for one in batches:
             if one.num_rows and stager is None:
                 path = AttemptFiles(directory, f"{write}-{batch}", STAGE).new_path()
-                stager = Stager(StagedWriter(path, durable=durable), options, queues, partition)
+                stager = Stager(StagedWriter(path), options, queues, partition)
             if one.num_rows and stager is not None:
                 stager.add(one)
         if stager is not None:

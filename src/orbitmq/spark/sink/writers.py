@@ -57,10 +57,7 @@ class BatchSink(DataSourceArrowWriter):
         staging = self._staging()
         if staging.is_known(ONLY_BATCH):
             return _passed_over(iterator, self._write)
-        # Without an id nobody can go on with a write that was killed: its rows need not outlast it.
-        durable = bool(self._options.write_id)
-        attempts = str(staging.attempts)
-        return stage(iterator, self._options, attempts, self._write, ONLY_BATCH, durable=durable)
+        return stage(iterator, self._options, str(staging.attempts), self._write, ONLY_BATCH)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         deliver(self._staging(), ONLY_BATCH, _parts(messages), self._options)
