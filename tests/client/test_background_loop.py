@@ -223,14 +223,14 @@ def test_what_a_turn_has_to_send_first_does_not_count_as_waiting(loop):
         runners.append(threading.current_thread().name)
 
     deadline = time.monotonic() + 30
-    while "MainThread" not in runners:  # else the background thread had the seat
+    is_quick = False
+    while not is_quick:  # else the background thread had the seat, or the machine was busy
         assert time.monotonic() < deadline
         answer: LightFuture[int] = LightFuture(loop)
         loop.call(send_for_long)
         loop.call(lambda answer=answer: loop.loop.call_soon(answer.set_result, 1))
         answer.result(10)
-
-    assert loop._is_quick
+        is_quick = runners[-1] == "MainThread" and loop._is_quick
 
 
 def test_callers_that_wait_for_each_other_are_all_served(loop):

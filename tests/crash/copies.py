@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 from crash.failover_history import FailoverHistory
 from orbitmq.client import Admin, PullConsumer
+from orbitmq.errors import UnreachableError
 
 TOPIC: Final = "Failover"
 WAIT_SECONDS: Final = 60.0
@@ -46,13 +47,19 @@ def await_equal(brokers: Sequence[BrokerProcess], admin: Admin) -> int:
     """Wait until all logs end at one offset; return it."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
-        figures = [admin.broker_runtime(broker.address) for broker in brokers]
-        ends = {int(figure["commitLogMaxOffset"]) for figure in figures}
-        if len(ends) == 1:
-            return ends.pop()
+        ends = {_log_end(broker, admin) for broker in brokers}
+        if len(ends) == 1 and (end := ends.pop()) >= 0:
+            return end
         tails = "\n".join(broker.tail() for broker in brokers)
         assert time.monotonic() < deadline, f"{ends}\n{tails}"
         time.sleep(0.05)
+
+
+def _log_end(broker: BrokerProcess, admin: Admin) -> int:
+    """Return where a log ends; -1: the broker is just starting again, in another role."""
+    with suppress(UnreachableError):
+        return int(admin.broker_runtime(broker.address)["commitLogMaxOffset"])
+    return -1
 
 
 def log_bytes(broker: BrokerProcess, end: int) -> bytes:

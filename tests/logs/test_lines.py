@@ -82,6 +82,7 @@ def test_secret_fields_are_masked_at_any_depth(formatter: logging.Formatter) -> 
 
 def test_names_of_settings_that_are_secret() -> None:
     assert {name for name in KNOWN_KEYS if is_secret(name)} == {
+        "failoverPasswordFile",
         "initAuthenticationUser",
         "innerClientAuthenticationCredentials",
         "metricsGrpcExporterHeader",

@@ -65,7 +65,6 @@ def test_a_time_has_many_forms(text: str, milliseconds: int) -> None:
         ("decompress", ""),
         ("badRecords", "ignore"),
         ("bodyAs", "xml"),
-        ("bodyAs", "variant"),
         ("splitBytes", "0"),
         ("splitBytes", "64x"),
         ("maxRowsPerTrigger", "0"),

@@ -9,7 +9,7 @@ where it goes on, so nothing has to be remembered.
 import logging
 import socket
 import threading
-from typing import Final
+from typing import Final, NamedTuple
 
 from orbitmq.broker.context import BrokerContext
 from orbitmq.broker.replication.agreement import Agreement, CutError
@@ -33,6 +33,13 @@ AGAIN_MS_MAX: Final = 5 * SECOND_MS
 _STOP_MS: Final = 10 * SECOND_MS
 
 
+class _Order(NamedTuple):
+    """Whom to follow, whoever is followed now. Each order has another number."""
+
+    number: int
+    primary: str
+
+
 class Replica:
     """The thread that keeps a replica's log as long as its primary's."""
 
@@ -50,9 +57,7 @@ class Replica:
         """Where the primary answers requests; empty: no name server has told it yet."""
         self.hello = Member(id="", address=context.address).encode()
         """Who this is, for the primary; a member of failover has an id."""
-        self._wish = [
-            ""
-        ]  # another list whenever somebody else's connection is to be left for this one
+        self._order = _Order(0, "")
         self.primary_end = 0
         """How long the primary's log was when it last told; 0: it never did."""
         self._told = ""  # the last failure, told once
@@ -71,7 +76,7 @@ class Replica:
     def follow(self, where: RegisterBrokerAnswer) -> None:
         """Follow this primary, whoever is followed now: a coordinator says so, or it came after that one."""
         self.use_primary(where)
-        self._wish = [self._primary]
+        self._order = _Order(self._order.number + 1, self._primary)
 
     def start(self) -> None:
         self._stopping.clear()
@@ -127,10 +132,11 @@ class Replica:
     def _run(self) -> None:
         wait_ms = AGAIN_MS
         while not self._stopping.is_set():
-            wish, primary = self._wish, self._primary  # in this order: a later wish is another one
+            order = self._order  # read first: an order that comes now is another one
+            primary = self._primary
             if primary:
                 try:
-                    self._follow(primary, wish)
+                    self._follow(primary, order)
                 except (OrbitError, OSError) as error:
                     self._tell(primary, error)
                 except Exception:
@@ -154,7 +160,7 @@ class Replica:
             logger.warning("%s", text)
             self._told = text
 
-    def _follow(self, primary: str, wish: list[str]) -> None:
+    def _follow(self, primary: str, order: _Order) -> None:
         host, _, port = primary.rpartition(":")
         address = host.strip("[]"), int(port)
         with socket.create_connection(address, CONNECT_MS / 1000) as connection:
@@ -173,7 +179,7 @@ class Replica:
             logger.info("primary %s: followed from log offset %d on", primary, begin)
             self._told, self.connected = "", True
             connection.settimeout(READ_MS / 1000)
-            self._receive(connection, primary, wish)
+            self._receive(connection, primary, order)
 
     def _report(self, connection: socket.socket, log_offset: int) -> None:
         connection.settimeout(CONNECT_MS / 1000)
@@ -182,7 +188,7 @@ class Replica:
         self._reported, self._reported_ms = log_offset, self._clock.monotonic_ms()
         self._wrote_at_ms = self._clock.now_ms()
 
-    def _receive(self, connection: socket.socket, primary: str, wish: list[str]) -> None:
+    def _receive(self, connection: socket.socket, primary: str, order: _Order) -> None:
         filled, view = 0, memoryview(self._buffer)
         heard_ms = self._clock.monotonic_ms()
         while not self._stopping.is_set():
@@ -193,8 +199,8 @@ class Replica:
             now_ms = self._clock.monotonic_ms()
             if count == 0:
                 raise ConnectionError("it closed the connection")
-            if self._wish is not wish and self._wish != [primary]:
-                raise ConnectionError(f"{self._wish[0]} is the primary now")
+            if self._order != order and self._order.primary != primary:
+                raise ConnectionError(f"{self._order.primary} is the primary now")
             if count > 0:
                 heard_ms, self._read_at_ms = now_ms, self._clock.now_ms()
                 self._rate.add(count)
