@@ -110,7 +110,7 @@ def test_a_schema_that_cannot_be_is_told_with_its_rule(tmp_path: Path) -> None:
     send(store, {"id": 1})
     file.write_text("[1]")
     cases: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"body": "xml"}, "binary or json"),
+        ({"body": "xml"}, "binary, json or variant"),
         ({"schema": FIELDS}, "body=json"),
         ({"body": "json", "schema": file}, "must be JSON as"),
         ({"body": "json", "schema": tmp_path / "nowhere"}, "cannot be read"),

@@ -299,8 +299,10 @@ def test_of_two_who_make_the_same_commit_one_does_whoever_slept(s3: S3Server) ->
 @pytest.mark.feature("P19", "P10")
 @pytest.mark.parametrize("format_", ["parquet", "delta"])
 def test_days_are_removed_and_small_files_become_few_at_a_distance(
-    format_: str, store: Path, lakes: Lakes
+    format_: str, lakes: Lakes, tmp_path: Path
 ) -> None:
+    store = tmp_path / "store"
+    append(store, 60)
     given = lakes.given(f"care/{format_}", format_)
     export_here(store, **given)
     later = 4_000_000_000_000
