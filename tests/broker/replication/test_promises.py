@@ -9,6 +9,7 @@ from ha_world import SYNC, equal, primary, replica, send_many
 from live_broker import LiveClient, run_live
 from orbitmq.broker.replication.promises import Promises
 from orbitmq.store.config import Role
+from orbitmq.store.epochs import EpochFile
 from orbitmq.wire.bodies.replication import PromiseBody
 from orbitmq.wire.codes import RequestCode, ResponseCode
 from promotion_world import became, ending, epochs, name_server, promote
@@ -39,13 +40,22 @@ def test_the_other_replicas_leave_a_primary_that_goes_on_and_follow_the_one_afte
             await became(other, Role.SYNC_PRIMARY)
             assert set(await send_many(other, 20)) == {0}
             await equal(other, third)
+            await until(lambda: not other._succession.epochs.role.others)  # all were told
             promised = third._succession.epochs.promised
             assert (promised, await epochs(third)) == (2, await epochs(other))
-            await third.stop()
-            await third.start()  # a promise outlives a start
-            assert third._succession.epochs.promised == 2
 
     run_live(main, seconds=60)
+
+
+def test_a_promise_is_on_disk_when_it_is_given(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with primary(tmp_path) as one, replica(tmp_path, one.ha_address) as other:
+            body = PromiseBody(broker_name=other.config.name, number=7).encode()
+            answer = await LiveClient(other.address).ask(RequestCode.PROMISE_EPOCH, body=body)
+            assert answer.code == ResponseCode.SUCCESS
+            assert EpochFile(other.config.store.layout().epochs, None).read().promised == 7
+
+    run_live(main)
 
 
 def test_a_replica_promises_nothing_to_others_than_those_of_its_name(tmp_path: Path) -> None:
