@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -200,9 +201,17 @@ def test_rows_that_are_too_many_to_be_sorted_at_once_are_sorted_all_the_same(
     found = [sorted_columns(path) for path in files]
     assert len(files) > 3
     assert all(rows == sorted(rows) for rows in found)
-    tags = [rows[0][0] for rows in found]
-    assert len(set(tags)) > 2
+    least = min(rows[0][0] for rows in found)
+    assert len({rows[0][0] for rows in found}) > 2
+    without_tag = [rows for rows in found if rows[-1][0] == "~"]
+    assert without_tag
+    assert all(rows[0][0] > least for rows in without_tag)  # they are behind all others
     assert lake_rows(lake, "parquet", "Orders") == log_rows(store, "Orders")
+
+
+def test_rows_without_a_value_are_of_the_last_range() -> None:
+    values = pa.array(["a", None, "c", "b"])
+    assert rewrite._range_of(values, ["b", "c"]).tolist() == [0, 2, 2, 1]
 
 
 def sorted_columns(path: Path) -> list[tuple[str, str, int]]:
