@@ -9,7 +9,7 @@ import pytest
 from async_run import until
 from ha_world import SYNC, Peer, equal, log_bytes, primary, replica, send_many
 from live_broker import LOOPBACK, LiveClient, run_live
-from orbitmq.broker.replication.link import BEHIND_BYTES, BEHIND_FRAME_BYTES
+from orbitmq.broker.replication.link import LARGE_FRAME_BYTES, MUCH_BYTES
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
 from orbitmq.store.config import FlushMode
@@ -227,9 +227,9 @@ def test_a_replica_far_behind_gets_everything_in_larger_frames(tmp_path: Path) -
             lengths: dict[bool, set[int]] = {True: set(), False: set()}
             while at < end:
                 _, data = await peer.frame()
-                lengths[end - at > BEHIND_BYTES].add(len(data))
+                lengths[end - at > MUCH_BYTES].add(len(data))
                 at += len(data)
-            assert (max(lengths[True]), max(lengths[False])) == (BEHIND_FRAME_BYTES, 32 << 10)
+            assert (max(lengths[True]), max(lengths[False])) == (LARGE_FRAME_BYTES, 32 << 10)
             peer.close()
 
     run_live(main)

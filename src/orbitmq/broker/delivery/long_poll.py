@@ -160,14 +160,16 @@ class LongPoll:
         return bool(self._queues) or any(map(len, self.others))
 
     def _on_dispatched(self, numbers: Iterable[Any]) -> None:
-        """Called in the dispatching thread."""
+        """Called in the dispatching thread, which may be the loop's."""
         if not self._is_awaited():
             return
         self._grown.append(numbers)
         if not self._wake_pending:
             self._wake_pending = True
+            is_own = threading.get_ident() == self._thread  # then the loop need not be woken
+            call = self._loop.call_soon if is_own else self._loop.call_soon_threadsafe
             try:
-                self._loop.call_soon_threadsafe(self.look)
+                call(self.look)
             except RuntimeError:
                 self._wake_pending = False  # the loop is closed: nobody waits any more
 

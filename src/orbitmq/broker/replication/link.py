@@ -1,9 +1,10 @@
 """ReplicaLink: one replica at a primary's HA port; it gets the log from where it says that its own ends.
 
 The log is sent as it lies in the mapped segments, so many bytes in a frame (haTransferBatchSize), as far
-as it is visible. What was appended a moment ago is in memory and is sent from the event loop. A replica
-that is far behind needs pages that may be on disk only: a thread reads those ahead of what is sent, the loop
-waits for none; and it gets larger frames, for both sides have work to do for each.
+as it is visible; when much waits, in larger frames, for both sides have work to do for each. What was
+appended a moment ago is in memory and is sent from the event loop: at once when a producer's answer waits for
+replicas, else with the next round of dispatch. A replica that is far behind needs pages that may be on disk
+only: a thread reads those ahead of what is sent, the loop waits for none.
 
 A report that is beyond what was sent, goes back, or asks for what the log does not have closes the
 connection, and counts nothing: answers to producers wait for reports.
@@ -30,8 +31,10 @@ BEHIND_BYTES: Final = 8 * MiB
 """Who is further behind gets bytes that may not be in memory."""
 LOAD_BYTES: Final = 2 * MiB
 """So much is read into memory at a time."""
-BEHIND_FRAME_BYTES: Final = 256 * KiB
-"""At least so much is in a frame for who is that far behind."""
+MUCH_BYTES: Final = 1 * MiB
+"""Of more that waits to be sent large frames are made."""
+LARGE_FRAME_BYTES: Final = 256 * KiB
+"""At least so much is in a large frame."""
 UNSENT_BYTES_MAX: Final = 1 * MiB
 """A replica that does not take what was sent gets no more for now."""
 _STEP: Final = 512  # bytes from one that is touched to the next: a page is never left out
@@ -124,7 +127,8 @@ class ReplicaLink(asyncio.Protocol):
             self.reported = log_offset
         if self.reported > before:
             self._owner.on_report(self, self.reported)
-            self.send()
+        if before < 0:
+            self.send()  # later on new records call for that: a send for each report makes many small frames
 
     def _problem(self, log_offset: int) -> str:
         """Return why a report cannot be; empty: it can. The first one says where to begin."""
@@ -191,12 +195,15 @@ class ReplicaLink(asyncio.Protocol):
     def _bytes_max(self) -> int:
         """Return how much may be in the next frame; 0: it is not in memory yet, a thread sees to that."""
         start, batch = self.next_offset, self._owner.config.ha_batch_bytes
-        if self._log.visible_offset - start <= BEHIND_BYTES:
+        waiting = self._log.visible_offset - start
+        if waiting > MUCH_BYTES:
+            batch = max(batch, LARGE_FRAME_BYTES)
+        if waiting <= BEHIND_BYTES:
             return batch
         ahead = max(self._loaded_offset, start)
         if not self._loading and ahead < start + LOAD_BYTES and not self._load(ahead):
             return batch  # it was cleaned
-        return min(max(batch, BEHIND_FRAME_BYTES), max(self._loaded_offset - start, 0))
+        return min(batch, max(self._loaded_offset - start, 0))
 
     def _load(self, start: int) -> bool:
         view = self._log.read(start, LOAD_BYTES)
