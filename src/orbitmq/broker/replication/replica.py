@@ -8,6 +8,7 @@ where it goes on, so nothing has to be remembered.
 
 import logging
 import socket
+import struct
 import threading
 from typing import Final, NamedTuple
 
@@ -17,7 +18,7 @@ from orbitmq.broker.replication.rate import ByteRate
 from orbitmq.broker.replication.succession import Succession
 from orbitmq.errors import FormatError, OrbitError, RemoteProtocolError
 from orbitmq.format.ha_frame import BATCH_BYTES_MAX, FRAME_BYTES_MAX, HEADER, REPORT
-from orbitmq.units import SECOND_MS
+from orbitmq.units import SECOND_MS, MiB
 from orbitmq.wire.bodies.failover import Member
 from orbitmq.wire.bodies.replication import PrimaryConnection, ReplicationStatus
 from orbitmq.wire.headers.registration import RegisterBrokerAnswer
@@ -30,6 +31,8 @@ READ_MS: Final = 100
 AGAIN_MS: Final = 1 * SECOND_MS
 AGAIN_MS_MAX: Final = 5 * SECOND_MS
 """How long after a failure the next connection is tried; RocketMQ waits for 5 s each time."""
+UNREPORTED_BYTES_MAX: Final = 1 * MiB
+"""After so much a report is due, though more has come."""
 _STOP_MS: Final = 10 * SECOND_MS
 
 
@@ -165,6 +168,7 @@ class Replica:
         address = host.strip("[]"), int(port)
         with socket.create_connection(address, CONNECT_MS / 1000) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _limit_times(connection)
             try:
                 agreed = self._agreement.reach(self.address, self.hello)
             except CutError as cut:
@@ -178,13 +182,13 @@ class Replica:
             self._report(connection, begin)
             logger.info("primary %s: followed from log offset %d on", primary, begin)
             self._told, self.connected = "", True
-            connection.settimeout(READ_MS / 1000)
             self._receive(connection, primary, order)
 
     def _report(self, connection: socket.socket, log_offset: int) -> None:
-        connection.settimeout(CONNECT_MS / 1000)
-        connection.sendall(REPORT.pack(log_offset))
-        connection.settimeout(READ_MS / 1000)
+        try:
+            connection.sendall(REPORT.pack(log_offset))
+        except BlockingIOError:
+            raise ConnectionError(f"it took no report for {CONNECT_MS} ms") from None
         self._reported, self._reported_ms = log_offset, self._clock.monotonic_ms()
         self._wrote_at_ms = self._clock.now_ms()
 
@@ -192,10 +196,7 @@ class Replica:
         filled, view = 0, memoryview(self._buffer)
         heard_ms = self._clock.monotonic_ms()
         while not self._stopping.is_set():
-            try:
-                count = connection.recv_into(view[filled:])
-            except TimeoutError:
-                count = -1
+            count = _read(connection, view[filled:])
             now_ms = self._clock.monotonic_ms()
             if count == 0:
                 raise ConnectionError("it closed the connection")
@@ -205,6 +206,7 @@ class Replica:
                 heard_ms, self._read_at_ms = now_ms, self._clock.now_ms()
                 self._rate.add(count)
                 filled = self._take_frames(view, filled + count)
+                filled = self._take_more(connection, view, filled)
             elif now_ms - heard_ms > self._config.ha_silence_ms:
                 silence = f"silent for {self._config.ha_silence_ms} ms (haHousekeepingInterval)"
                 raise ConnectionError(silence)
@@ -213,6 +215,17 @@ class Replica:
                 self._report(connection, received)
             elif now_ms - self._reported_ms >= self._config.ha_heartbeat_ms:
                 self._report(connection, self._reported)
+
+    def _take_more(self, connection: socket.socket, view: memoryview, filled: int) -> int:
+        """Take what has come meanwhile, so that one report is for all of it; return as `_take_frames`."""
+        until = self._log.next_offset + UNREPORTED_BYTES_MAX
+        while self._log.next_offset < until:
+            count = _read(connection, view[filled:], socket.MSG_DONTWAIT)
+            if count <= 0:  # that it is closed the next read tells too
+                break
+            self._rate.add(count)
+            filled = self._take_frames(view, filled + count)
+        return filled
 
     def _take_frames(self, view: memoryview, filled: int) -> int:
         """Write what whole frames hold, and move the rest to the front; return its length."""
@@ -248,3 +261,19 @@ class Replica:
             self._log.take(log_offset, data)
         except FormatError as error:
             raise RemoteProtocolError(f"its log cannot be taken over: {error}") from error
+
+
+def _limit_times(connection: socket.socket) -> None:
+    """Have the kernel end reads and writes in time: a timeout of Python's costs a call more for each."""
+    connection.settimeout(None)
+    for option, limit_ms in ((socket.SO_RCVTIMEO, READ_MS), (socket.SO_SNDTIMEO, CONNECT_MS)):
+        seconds, rest_ms = divmod(limit_ms, SECOND_MS)
+        connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, rest_ms * 1000))
+
+
+def _read(connection: socket.socket, into: memoryview, flags: int = 0) -> int:
+    """Return how many bytes came; 0: the connection is closed, -1: none came in time."""
+    try:
+        return connection.recv_into(into, flags=flags)
+    except BlockingIOError:
+        return -1
