@@ -5,9 +5,10 @@
 A primary with one replica of each kind, Java 5.3.3 and ours, run beside each other and are driven by turns,
 so that both see the same machine; the two brokers of a pair share it, and CPU time is that of both.
 
-Parts: async (sends while a replica follows, beside a broker without one), sync (each answer waits for the
-replica, inSyncReplicas=2), catch-up (a replica that was away while its primary got some gigabytes; from its
-first byte to its last).
+Parts: async (sends while a replica follows, beside a broker without one; once more while our replica has the
+lowest priority, which leaves the cores to primary and driver, as one on its own machine does), sync (each
+answer waits for the replica, inSyncReplicas=2), catch-up (a replica that was away while its primary got some
+gigabytes; from its first byte to its last).
 
 Every figure is checked: an answer that is no success, or a log that is not equally long, ends the run.
 """
@@ -51,7 +52,7 @@ class Size:
 
 
 SIZES = {
-    "full": Size((1, 16, 64, 256), 4, 1.5, 4 << 30, rounds=3, fill=5),
+    "full": Size((1, 16, 64, 256), 4, 1.5, 4 << 30, rounds=5, fill=5),
     "smoke": Size((4,), 0.2, 0.05, 4 << 20, settings=SMALL_LOG),
 }
 
@@ -59,7 +60,14 @@ SIZES = {
 class Pair(Side):
     """A primary, and a replica that is started when it is wanted."""
 
-    def __init__(self, kind: str, root: Path, settings: dict[str, str], tag: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        root: Path,
+        settings: dict[str, str],
+        tag: str,
+        before: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(kind, root, settings, tag)
         port, place = free_port(), self.root / "replica"
         own = {"brokerRole": "SLAVE", "brokerId": "1", "diskMaxUsedSpaceRatio": "95"}
@@ -70,7 +78,11 @@ class Pair(Side):
             command = java(place, "512m", BROKER_MAIN, "-c", str(config))
         address = f"127.0.0.1:{port}"
         self.replica = ServerProcess(
-            "replica", command, port, place, lambda: is_registered(address, self.namesrv)
+            "replica",
+            [*before, *command],
+            port,
+            place,
+            lambda: is_registered(address, self.namesrv),
         )
 
     def cpu_seconds(self) -> float:
@@ -129,6 +141,9 @@ def turns(sides: dict[str, Side], topics: dict[str, str], size: Size, depth: int
             options = {"depth": depth, "seconds": size.seconds, "warm": size.warm}
             before = process_seconds(side.pid)
             row = drive(side, "send", topics[name], **options)
+            if isinstance(side, Pair):
+                row["behind"] = (log_end(side.address) - log_end(side.replica.address)) / 1e6
+                side.await_equal()
             row["primary_cpu"] = (process_seconds(side.pid) - before) / row["messages"] * 1e6
             say(
                 f"  {name:14} {depth:4} in flight {row['rate']:10,.0f}/s, p50 {row['p50_ms']:.2f} ms"
@@ -140,6 +155,10 @@ def turns(sides: dict[str, Side], topics: dict[str, str], size: Size, depth: int
     }
 
 
+LOWEST = ("nice", "-n", "19")
+APART = "ours, apart"
+
+
 def part_async(root: Path, size: Size, kinds: list[str]) -> list[Line]:
     """Sends while a replica follows, beside a broker without one."""
     lines: list[Line] = []
@@ -147,8 +166,11 @@ def part_async(root: Path, size: Size, kinds: list[str]) -> list[Line]:
         alone = [Side(kind, root, dict(size.settings), "-alone") for kind in kinds]
         for side in alone:
             stack.enter_context(side.running())
+        apart = Pair("ours", root, dict(size.settings), "-apart", LOWEST)
+        stack.enter_context(apart.running())
+        stack.enter_context(apart.copied())
         sides: dict[str, Side] = {f"{side.kind} alone": side for side in alone}
-        sides |= {pair.kind: pair for pair in pairs}
+        sides |= {pair.kind: pair for pair in pairs} | {APART: apart}
         topics = {name: side.new_topic() for name, side in sides.items()}
         for depth in size.depths:
             rows = turns(sides, topics, size, depth)
@@ -156,14 +178,18 @@ def part_async(root: Path, size: Size, kinds: list[str]) -> list[Line]:
             lines += lines_of(f"sends with a replica, async, {depth} in flight", followed, None)
             bare = {kind: rows[f"{kind} alone"] for kind in kinds}
             lines += lines_of(f"sends without a replica, {depth} in flight", bare, None)[:1]
-            share = 100 * rows["ours"]["rate"] / rows["ours alone"]["rate"]
-            what = f"with a replica, of the rate without, {depth} in flight"
-            lines.append(Line(what, share, unit="%", goal=ALONE_SHARE, goal_unit="%"))
-            own, bare_own = rows["ours"]["primary_cpu"], rows["ours alone"]["primary_cpu"]
+            for name, where in (("ours", "on these cores"), (APART, "at the lowest priority")):
+                share = 100 * rows[name]["rate"] / rows["ours alone"]["rate"]
+                what = f"with a replica {where}, of the rate without, {depth} in flight"
+                goal = ALONE_SHARE if name == APART else None
+                lines.append(Line(what, share, unit="%", goal=goal, goal_unit="%"))
+            what = f"the replica at the lowest priority is behind at the end, {depth} in flight"
+            lines.append(Line(what, rows[APART]["behind"], unit="MB", more_is_better=False))
+            own, bare_own = rows[APART]["primary_cpu"], rows["ours alone"]["primary_cpu"]
             what = f"CPU s a million of the primary, {depth} in flight"
             lines.append(Line(what, own, unit="s", more_is_better=False))
             lines.append(Line(f"{what}, without", bare_own, unit="s", more_is_better=False))
-        for pair in pairs:
+        for pair in (*pairs, apart):
             pair.await_equal()
     return lines
 
