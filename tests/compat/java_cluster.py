@@ -50,7 +50,7 @@ SMALL_BROKER: Final = {
     "osPageCacheBusyTimeOutMills": "10000",
     "brokerFastFailureEnable": "false",
     # It writes the whole wheel, 38 MB, each time: every second, that is a quarter of a core while it idles.
-    "timerFlushIntervalMs": "10000",
+    "timerFlushIntervalMs": "60000",
     **QUICK_CHECKS,
 }
 FLUSH_TIMERS: Final = {"timerFlushIntervalMs": "1000"}
