@@ -272,12 +272,13 @@ def main() -> None:
     size = SIZES[arguments.size]
     size = replace(size, depths=tuple(arguments.depths or size.depths))
     lines: list[Line] = []
+    print(harness.machine())
     for name in arguments.only:
         say(f"{name}: {PARTS[name].__doc__}")
         with tempfile.TemporaryDirectory(dir=arguments.directory) as scratch:
-            lines += PARTS[name](Path(scratch), size, kinds)
-    print(harness.machine())
-    print(harness.table(lines))
+            found = PARTS[name](Path(scratch), size, kinds)
+        print(harness.table(found), flush=True)  # now: a later part may fail
+        lines += found
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(line) for line in lines], indent=1))
 
