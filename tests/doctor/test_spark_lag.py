@@ -48,7 +48,8 @@ def parsed(command: str) -> dict[str, object]:
     """Return what `orbitmq spark dispatch` makes of these words, without running it."""
     program, group, name, *words = shlex.split(command)
     assert (program, group, name) == ("orbitmq", "spark", "dispatch")
-    commands = typer.main.get_group(app).commands[group].commands
+    root = typer.main.get_group(app)
+    commands = root.get_command(root.make_context(program, [group]), group).commands
     return commands[name].make_context(name, words).params
 
 

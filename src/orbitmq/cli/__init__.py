@@ -11,33 +11,16 @@ from typing import Annotated
 import typer
 
 from orbitmq import __version__
-from orbitmq.cli.broker import app as broker_app
-from orbitmq.cli.doctor import doctor
-from orbitmq.cli.group import app as group_app
-from orbitmq.cli.lab import lab
-from orbitmq.cli.message import app as message_app
-from orbitmq.cli.namesrv import app as namesrv_app
-from orbitmq.cli.spark import app as spark_app
-from orbitmq.cli.store import app as store_app
-from orbitmq.cli.topic import app as topic_app
-from orbitmq.cli.up import up
+from orbitmq.cli.commands import Commands
 from orbitmq.errors import OrbitError
 
 app = typer.Typer(
     name="orbitmq",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # main() says errors in one line
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(up)
-app.command()(doctor)
-app.add_typer(topic_app, name="topic")
-app.add_typer(group_app, name="group")
-app.add_typer(message_app, name="message")
-app.add_typer(broker_app, name="broker")
-app.add_typer(namesrv_app, name="namesrv")
-app.add_typer(store_app, name="store")
-app.add_typer(spark_app, name="spark")
 
 
 def _print_version(wanted: bool) -> None:
@@ -75,9 +58,6 @@ def demo(
 
     if not run_demo(messages, keep=keep):
         raise typer.Exit(code=1)
-
-
-app.command()(lab)
 
 
 def main() -> None:
