@@ -1,4 +1,4 @@
-"""Fixtures of the compatibility tests: servers and clients that live as long as the test run."""
+"""Fixtures of the compatibility tests: servers and clients for all tests of this folder."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
