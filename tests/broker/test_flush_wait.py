@@ -1,11 +1,13 @@
 """Answers that wait for the disk come in order, once, and not for ever."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from async_run import until
 from broker_world import BrokerWorld
+from orbitmq.broker.replication.in_sync import InSync
 from orbitmq.broker.sends.flush_wait import FlushWait
 from orbitmq.errors import StoreFailedError
 from orbitmq.message import AppendRequest, AppendStatus
@@ -75,6 +77,37 @@ def test_a_store_that_failed_keeps_nobody_waiting(tmp_path: Path) -> None:
         waits.add(1 << 40, told.append)
         assert told == [LATE, LATE]
         world.store.flags.failure = None  # so that the world can close it
+
+
+class PassingClock:
+    """A clock that goes on by some milliseconds whenever it is looked at."""
+
+    def __init__(self, *steps_ms: float) -> None:
+        self._now_ms, self._steps_ms = 0.0, list(steps_ms)
+
+    def monotonic_ms(self) -> float:
+        self._now_ms += self._steps_ms.pop(0) if self._steps_ms else 0.0
+        return self._now_ms
+
+
+def test_a_time_for_replicas_that_ends_just_behind_a_look_is_over_at_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[tuple[float, Callable[[], None]]] = []
+    with BrokerWorld(tmp_path, replica_timeout_ms=300, in_sync_replicas=2) as world:
+        monkeypatch.setattr(world.loop, "call_later", lambda *timer: timers.append(timer))
+        world.context.replicas = InSync(world.context.config, lambda: world.store.max_log_offset)
+        # Asked to wait, looked at a moment too soon, the timer set behind the deadline.
+        world.context.clock = PassingClock(0, 0, 0, 299.9, 0.2)
+        waits, told = FlushWait(world.context), []
+        waits.add(append(world), told.append)
+        (seconds, look) = timers.pop()
+        look()
+        assert (seconds, told) == (0.3, [])
+        (seconds, look) = timers.pop()
+        look()
+        assert seconds == 0
+        assert told == [AppendStatus.FLUSH_SLAVE_TIMEOUT]
 
 
 def test_each_flush_is_heard_of(tmp_path: Path) -> None:

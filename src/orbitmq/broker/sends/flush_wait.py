@@ -87,7 +87,7 @@ class FlushWait:
         # A flush that ended before the line above saw nobody waiting and told nobody.
         if self._is_flushed(end_offset) or self._store.failure is not None:
             self.look()
-        self._set_timer()
+        self._set_timer(now_ms)
 
     def is_safe(self, end_offset: int) -> bool:
         """Tell whether everything before the log offset is on disk and on enough replicas already."""
@@ -155,8 +155,8 @@ class FlushWait:
         if self._waiting:
             self.look()
 
-    def look(self) -> None:
-        """Answer all that are safe, and those whose time is over."""
+    def look(self) -> float:
+        """Answer all that are safe, and those whose time is over; return the time that counted."""
         self._woken = False
         flushed, now = self._store.flushed_offset, self._clock.monotonic_ms()
         if not self._waits_for_disk:
@@ -177,6 +177,7 @@ class FlushWait:
                 status = copied or status
             self._waiting.popleft()
             _tell(first.done, status)
+        return now
 
     def _copied(self, waiting: _Waiting, now: float) -> AppendStatus | None:
         """Return what is to be said of replicas; None: that is not clear yet."""
@@ -187,19 +188,19 @@ class FlushWait:
             return AppendStatus.PUT_OK
         return AppendStatus.FLUSH_SLAVE_TIMEOUT if now >= waiting.copies_deadline_ms else None
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, looked_ms: float) -> None:
+        """See to the next look. A deadline that has passed since the last one is not over yet."""
         if self._timer is None and self._waiting:
-            first, now = self._waiting[0], self._clock.monotonic_ms()
+            first = self._waiting[0]
             deadline_ms = first.deadline_ms
-            if self._replicas is not None and first.copies_deadline_ms > now:
+            if self._replicas is not None and first.copies_deadline_ms > looked_ms:
                 deadline_ms = min(deadline_ms, first.copies_deadline_ms)
-            wait_ms = max(0.0, deadline_ms - now)
+            wait_ms = max(0.0, deadline_ms - self._clock.monotonic_ms())
             self._timer = self._loop.call_later(wait_ms / 1000, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
-        self.look()
-        self._set_timer()
+        self._set_timer(self.look())
 
 
 def _tell(done: Done, status: AppendStatus) -> None:
