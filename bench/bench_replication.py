@@ -141,10 +141,10 @@ def turns(sides: dict[str, Side], topics: dict[str, str], size: Size, depth: int
             options = {"depth": depth, "seconds": size.seconds, "warm": size.warm}
             before = process_seconds(side.pid)
             row = drive(side, "send", topics[name], **options)
+            row["primary_cpu"] = (process_seconds(side.pid) - before) / row["messages"] * 1e6
             if isinstance(side, Pair):
                 row["behind"] = (log_end(side.address) - log_end(side.replica.address)) / 1e6
                 side.await_equal()
-            row["primary_cpu"] = (process_seconds(side.pid) - before) / row["messages"] * 1e6
             say(
                 f"  {name:14} {depth:4} in flight {row['rate']:10,.0f}/s, p50 {row['p50_ms']:.2f} ms"
             )
@@ -181,8 +181,7 @@ def part_async(root: Path, size: Size, kinds: list[str]) -> list[Line]:
             for name, where in (("ours", "on these cores"), (APART, "at the lowest priority")):
                 share = 100 * rows[name]["rate"] / rows["ours alone"]["rate"]
                 what = f"with a replica {where}, of the rate without, {depth} in flight"
-                goal = ALONE_SHARE if name == APART else None
-                lines.append(Line(what, share, unit="%", goal=goal, goal_unit="%"))
+                lines.append(Line(what, share, unit="%", goal=ALONE_SHARE, goal_unit="%"))
             what = f"the replica at the lowest priority is behind at the end, {depth} in flight"
             lines.append(Line(what, rows[APART]["behind"], unit="MB", more_is_better=False))
             own, bare_own = rows[APART]["primary_cpu"], rows["ours alone"]["primary_cpu"]

@@ -189,7 +189,7 @@ class FlushWait:
         return AppendStatus.FLUSH_SLAVE_TIMEOUT if now >= waiting.copies_deadline_ms else None
 
     def _set_timer(self, looked_ms: float) -> None:
-        """See to the next look. A deadline that has passed since the last one is not over yet."""
+        """See to the next look. A deadline that has passed since the last one was not seen: it is due."""
         if self._timer is None and self._waiting:
             first = self._waiting[0]
             deadline_ms = first.deadline_ms
