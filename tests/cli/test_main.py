@@ -16,20 +16,33 @@ def test_version():
     assert run("--version").stdout == f"orbitmq {__version__}\n"
 
 
-def test_help_does_not_load_what_only_work_needs():
-    """What makes a command slow to start is what it imports."""
+def loaded_by(*arguments: str) -> set[str]:
+    """Return the modules that a command loads until it ends."""
     told = subprocess.run(
-        [sys.executable, "-X", "importtime", str(ORBITMQ), "--help"],
+        [sys.executable, "-X", "importtime", str(ORBITMQ), *arguments],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    loaded = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
+    return {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
+
+
+def test_help_does_not_load_what_only_work_needs():
+    """What makes a command slow to start is what it imports."""
+    loaded = loaded_by("--help")
     heavy = {"numpy", "numba", "pyarrow", "pyspark", "lark", "uvloop", "structlog", "asyncio"}
 
     assert "orbitmq.cli" in loaded
     assert not loaded & heavy
     assert len([name for name in loaded if name.startswith("orbitmq")]) < 60
+
+
+def test_a_command_reads_its_options_without_a_library_of_data_models():
+    """As later versions of Typer do (60 ms and 6 MB for each broker, and 60 ms for each other command)."""
+    loaded = loaded_by("broker", "run", "--config", "no-such-file", "--port", "0")
+
+    assert "orbitmq.cli.broker_text" in loaded
+    assert "pydantic" not in loaded
 
 
 @pytest.mark.parametrize("command", ["stat", "check", "dump", "get", "query", "rebuild", "repair"])
