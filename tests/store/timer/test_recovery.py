@@ -1,5 +1,6 @@
 """What a start makes of wheel, timer log and checkpoint, whatever is left of them."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -104,6 +105,26 @@ def test_lost_files_lose_no_message(tmp_path: Path, lost: str) -> None:
         assert set(got) == set(bodies)
     else:
         assert sorted(got) == sorted(bodies)
+
+
+def test_a_file_that_never_got_its_length_goes_with_those_behind_it(tmp_path: Path) -> None:
+    """After a power cut: what no checkpoint speaks of may have reached the disk in any order."""
+    with TimerWorld(tmp_path, **SMALL_LOG) as world:
+        bodies = fill(world, 5)
+        world.save()
+        later = [b"later %d" % number for number in range(30)]
+        for number, body in enumerate(later):
+            world.send(body, delay_ms=20_000 + 1_000 * number)
+        world.work()
+        world.timers.close()
+        world.store.close()
+        files = sorted((tmp_path / "timerlog").iterdir())
+        assert len(files) == 4
+        os.truncate(files[2], 0)
+
+        world._open()
+
+        assert rest(world) == bodies + later
 
 
 def test_a_wheel_of_wrong_length_is_made_again(tmp_path: Path) -> None:
