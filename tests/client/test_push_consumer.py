@@ -29,6 +29,7 @@ from orbitmq.client.core.message import Message
 from orbitmq.errors import ClientError, ConfigError, UnreachableError
 from orbitmq.net.tasks import PeriodicJobs
 from orbitmq.testing.fake_clock import FakeClock
+from orbitmq.units import HOUR_MS
 from orbitmq.wire.bodies.message_queue import MessageQueue
 from orbitmq.wire.headers.pull import PullHeader
 
@@ -99,6 +100,26 @@ def test_two_members_share_the_queues_and_one_that_leaves_hands_them_over(tmp_pa
             sent = names(100, "a") + names(100, "b") + names(100, "c") + names(50, "d")
             assert counts(one, two) == once(sent)
             assert len(two.messages) > 50
+
+    run_async(main)
+
+
+@pytest.mark.feature("F97")
+def test_a_queue_is_given_up_only_when_its_offset_is_stored(tmp_path):
+    async def main():
+        async with consumer_world(tmp_path) as world:
+            await world.create("Orders")
+            await world.send("Orders", *names(40))
+            # A pull says how far its queue is, too: the last one is on its way before these are handled.
+            one, never = Seen(seconds=0.05), {"persist_interval_ms": HOUR_MS}
+            async with consumer(world, "demo", one, **never):
+                await until(lambda: len(one.messages) >= 40)
+                assert all(world.offset("demo", "Orders", queue) < 10 for queue in range(4))
+
+                async with consumer(world, "demo", Seen(), **never) as other:
+                    await until(lambda: len(own_queues(other)) == 2)
+                    for queue in own_queues(other):
+                        assert world.offset("demo", "Orders", queue) == 10
 
     run_async(main)
 

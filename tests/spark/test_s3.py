@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from command import call
 from golden_stores import damage, settings, unpack
 from orbitmq.errors import ConfigError, CorruptRecordError, NotAStoreError, OrbitError, StoreError
+from orbitmq.format.properties import encode_properties
 from orbitmq.log_read import plan_log
 from orbitmq.message import AppendRequest
 from orbitmq.spark.jobs.verify.job import verify
@@ -112,6 +113,27 @@ def test_a_key_is_looked_up_in_the_index_and_not_by_fetching_the_log(
     assert there == here
     assert plan_log(mixed.root, settings("mixed")).log_bytes > 4 * BLOCK_BYTES
     assert 0 < read_metrics(str(tmp_path)).fetched_bytes <= 2 * BLOCK_BYTES * len(here)
+
+
+@pytest.mark.feature("P19")
+def test_entries_of_an_index_are_brought_here_for_a_look_up(s3: S3Server, tmp_path: Path) -> None:
+    root, figures = tmp_path / "store", tmp_path / "figures"
+    slots = 20_000  # they alone are more than a block
+    config = StoreConfig(root=root, segment_bytes=16 * MiB, index_slots=slots, index_items=1_000)
+    with MessageStore.open(config, background=False) as store:
+        for number in range(120):
+            keys = encode_properties({"KEYS": f"k{number}"})
+            store.append(AppendRequest("Orders", 0, b"b" * 100_000, keys))
+    sizes = {"maxHashSlotNum": str(slots), "maxIndexNum": "1000"}
+    conf = conf_of(tmp_path / "broker.conf", LONG | sizes)
+    pair = Pair(root, s3.upload(root, "indexed/store"), conf)
+
+    here, there = pair.rows(topics="Orders", keys="k10", metricsPath=figures)
+
+    assert [row["queue_offset"] for row in here] == [10]
+    assert there == here
+    # Of 12 MB: what lies behind the last entry, for which reading begins before it, and one record.
+    assert read_metrics(str(figures)).fetched_bytes < 6 * MiB
 
 
 @pytest.mark.feature("P19")
