@@ -17,6 +17,8 @@ QUICK = {
     "transactionTimeOut": "100",
     "transactionCheckInterval": "100",
     "transactionOpBatchInterval": "50",
+    # On a busy machine an answer may take longer than fifteen such rounds, after which nobody is asked.
+    "transactionCheckMax": "1000",
 }
 TOPIC = "Paid"
 
