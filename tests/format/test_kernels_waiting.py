@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orbitmq.format.kernels import Kernels, compiled, plain
-from orbitmq.format.record import decode_record, encode_record
+from orbitmq.format.record import BODY_CRC_AT, decode_record, encode_record
 from orbitmq.format.timer_log import UNIT, UNIT_BYTES
 from orbitmq.format.waiting import WAITED_FOR, WAITING, WAITING_PROPERTIES_MAX
 from orbitmq.message import TIMER_TOPIC, AppendRequest, Host, SysFlag
@@ -143,11 +143,21 @@ def _ints(numbers: list[int]) -> Any:
     return np.array(numbers, dtype=np.int64)
 
 
+def _with_wrong_checksum() -> tuple[bytes, list[int], list[int]]:
+    request = AppendRequest(TIMER_TOPIC, 0, b"hello", USUAL.encode(), born_host=BORN)
+    raw = bytearray(
+        encode_record(request, queue_offset=7, log_offset=99, store_ms=5, store_host=STORE)
+    )
+    raw[BODY_CRC_AT] ^= 1
+    return bytes(raw), [0], [len(raw)]
+
+
 times = st.sampled_from([NEVER_ENQUEUED, 0, 9, 10, 1_700_000_005_000])
 
 
 @MANY
 @given(logs(), times, st.booleans(), st.sampled_from([0, 1, 2, 5]))
+@example(_with_wrong_checksum(), 0, False, 1)
 def test_compiled_gives_what_plain_gives(
     log: tuple[bytes, list[int], list[int]], time: int, check_crc: bool, queues_max: int
 ) -> None:

@@ -13,9 +13,11 @@ from orbitmq.format.ordinary import is_ordinary_when_due
 from orbitmq.format.properties import find_property
 from orbitmq.format.record import (
     BLANK,
+    BODY_CRC_AT,
     FIXED,
     MAGIC_V1,
     OVERHEAD_BYTES,
+    QUEUE_ID_AT,
     Record,
     decode_record,
     record_parts,
@@ -171,7 +173,8 @@ def write_due(
 ) -> int:
     """Write the records that deliver these messages, each without size and magic; return the end.
 
-    The caller has made sure that there is room. The queues' `next_offset` moves on.
+    The caller has made sure that there is room. The queues' `next_offset` moves on. A body keeps its stored
+    checksum: one that does not match it must not look whole.
     """
     end, own = position, store_host.tobytes()
     for values in rows[:count].tolist():
@@ -207,6 +210,8 @@ def write_due(
         )
         written = b"".join(parts)
         out[end : end + len(written)] = np.frombuffer(written, dtype=np.uint8)
+        crc_at = row["at"] + BODY_CRC_AT
+        out[end + BODY_CRC_AT : end + QUEUE_ID_AT] = data[crc_at : crc_at + 4]
         end += len(written)
     return end
 
