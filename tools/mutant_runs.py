@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -108,8 +109,8 @@ class Copy:
 
     def run_tests(self, tests: Sequence[str], *, seconds: float, first: bool = False) -> Run:
         """Run tests as the copy is now; `first` ends the run with the first that fails."""
-        temporary = Path(f"{self.path}-tmp")
-        temporary.mkdir()
+        # A new one for each run: what a run started may write for a moment after the run was ended.
+        temporary = Path(tempfile.mkdtemp(prefix=f"{self.path.name}-tmp-", dir=self.path.parent))
         output, report = temporary / "output", temporary / "report"
         order = {
             "arguments": [*PYTEST, f"--rootdir={self.path}", f"--basetemp={temporary}/t", *tests],
