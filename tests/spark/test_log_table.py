@@ -3,10 +3,19 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from orbitmq.files.layout import StoreLayout
 from orbitmq.log_read import LogPlan
+from orbitmq.message import AppendRequest
+from orbitmq.spark.columns.groups import Aggregate, Groups
+from orbitmq.spark.columns.query import Query
+from orbitmq.spark.source import log_table
 from orbitmq.spark.source.log_table import usual_split_bytes
+from orbitmq.spark.source.metrics import ReadMetrics
+from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.store import MessageStore
 from orbitmq.units import GiB, MiB
 
 
@@ -20,3 +29,45 @@ def test_a_long_log_has_longer_splits(tmp_path: Path, log_bytes: int, split_byte
     assert usual_split_bytes(plan) == split_bytes
     assert usual_split_bytes(plan, 0, 2 * GiB) <= 64 * MiB
     assert usual_split_bytes(plan, log_bytes - 4 * GiB) == min(split_bytes, 128 * MiB)
+
+
+@pytest.mark.parametrize(
+    ("log_bytes", "split_bytes"),
+    [(0, 64 * MiB), (1 * GiB, 128 * MiB), (4 * GiB, 512 * MiB), (100 * GiB, 512 * MiB)],
+)
+def test_a_count_has_longer_ones(tmp_path: Path, log_bytes: int, split_bytes: int) -> None:
+    plan = LogPlan(StoreLayout(tmp_path), (), 0, log_bytes)
+
+    assert usual_split_bytes(plan, for_figures=True) == split_bytes
+
+
+def test_a_query_that_asks_for_figures_has_fewer_tasks_than_one_for_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_table, "SPLIT_BYTES", 1_000)
+    with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
+        store.append_many([AppendRequest("Orders", 0, bytes(1_000))] * 200)
+    rows = Query(options={"path": str(tmp_path)}, now_ms=0, schema=MESSAGE_SCHEMA.json())
+    figures = replace(rows, groups=Groups(["topic"], [Aggregate("count")]))
+
+    assert (len(rows.tasks()), len(figures.tasks())) == (32, 8)
+
+
+def test_a_task_hands_on_its_figures_as_one_batch(tmp_path: Path) -> None:
+    with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
+        for topic, queue_id in (("Orders", 1), ("Bills", 0), ("Orders", 3)):
+            store.append_many([AppendRequest(topic, queue_id, b"hello")] * 10_000)
+    made = [Aggregate("count"), Aggregate("min", "queue_id"), Aggregate("max", "queue_id")]
+    asked = Query(
+        options={"path": str(tmp_path)},
+        now_ms=0,
+        schema=MESSAGE_SCHEMA.json(),
+        groups=Groups(["topic"], [*made, Aggregate("count", "tags")]),
+    )
+
+    (task,) = (one["task"] for one in asked.tasks())
+    (batch,) = asked.rows(task, "", ReadMetrics(tasks=1))
+
+    assert batch.schema.equals(asked.arrow_schema())
+    found = {tuple(row.values()) for row in batch.to_pylist()}
+    assert found == {("Orders", 20_000, 1, 3, 0), ("Bills", 10_000, 0, 0, 0)}

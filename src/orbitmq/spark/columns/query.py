@@ -60,6 +60,10 @@ def _value(value: str | int | Moment) -> Any:
     return _EPOCH + timedelta(microseconds=value.micros) if isinstance(value, Moment) else value
 
 
+MERGED_ROWS: Final = 65_536
+"""Of partial results: a worker keeps about so many before it hands them on as one."""
+
+
 class Query(msgspec.Struct, frozen=True):
     """One query over a store directory. `now_ms` is the time of its options, in every process."""
 
@@ -128,9 +132,15 @@ class Query(msgspec.Struct, frozen=True):
     def _grouped(
         self, groups: Groups, task: LogTask, name: str, metrics: ReadMetrics
     ) -> Iterator[pa.RecordBatch]:
-        schema = arrow_schema(groups.schema())
+        schema, found, rows = arrow_schema(groups.schema()), list[pa.RecordBatch](), 0
         for batch in self._filtered().batches(task, name, metrics):
-            yield groups.grouped(batch, schema)
+            found.append(groups.grouped(batch, schema))
+            rows += found[-1].num_rows
+            if rows > MERGED_ROWS:
+                yield groups.merged(found)
+                found, rows = [], 0
+        if found:
+            yield groups.merged(found)
 
     @property
     def _options(self) -> ReadOptions:
@@ -150,7 +160,8 @@ class Query(msgspec.Struct, frozen=True):
         if self.groups is not None:
             names = self.groups.columns()
         known = {field.name: field for field in (*MESSAGE_SCHEMA.fields, *whole.fields)}
-        table = LogTable(self._options, StructType([known[name] for name in names]))
+        schema = StructType([known[name] for name in names])
+        table = LogTable(self._options, schema, for_figures=self.groups is not None)
         if table.push([one for one in self._filters() if one is not None]):
             raise ValueError("a filter that was taken is no longer taken")
         return table

@@ -53,6 +53,9 @@ logger = logging.getLogger(__name__)
 SPLIT_BYTES_MAX: Final = 256 * MiB
 SPLITS_MIN: Final = 32
 """A log is cut into so many before they become longer: enough to share among the cores of a machine."""
+FIGURES_SPLIT_BYTES_MAX: Final = 512 * MiB
+FIGURES_SPLITS_MIN: Final = 8
+"""Of a read that gives Spark figures instead of rows: to scan 64 MiB takes less than a task of Spark does."""
 PLACE_BYTES: Final = 64 * KiB
 """What reading a single record is taken to cost, in bytes of a scan."""
 HEADER_BYTES_MAX: Final = 128 * KiB
@@ -72,11 +75,14 @@ class LogTask(InputPartition):
 
 
 class LogTable(TableReader):
-    """One query over a store directory."""
+    """One query over a store directory. `for_figures`: Spark gets a few figures of all rows of a task."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, *, for_figures: bool = False
+    ) -> None:
         super().__init__(options)
         self._columns = Columns.of(schema, options)
+        self._for_figures = for_figures
 
     def partitions(self) -> list[InputPartition]:
         """Look at the store and cut it into tasks."""
@@ -95,12 +101,19 @@ class LogTable(TableReader):
         gaps = _gaps(plan, options, names)
         ranges = lookup.scan_ranges(plan, options, remote=names.is_remote)
         if ranges is None:
-            longest = SPLIT_BYTES if names.is_remote else SPLIT_BYTES_MAX
-            tasks = [LogTask(splits=(split,)) for split in _splits(plan, options, longest)]
+            tasks = [LogTask(splits=(split,)) for split in self._splits(plan, names)]
         else:
             tasks = _range_tasks(plan, ranges, options.split_bytes or SPLIT_BYTES)
             _note_lookup(ranges, options)
         return [*tasks, LogTask(gaps=tuple(gaps))] if gaps else tasks
+
+    def _splits(self, plan: LogPlan, names: StoreNames) -> list[Split]:
+        options = self._options
+        start, end = options.start_offset, options.end_offset
+        usual = usual_split_bytes(plan, start, end, for_figures=self._for_figures)
+        if names.is_remote:
+            usual = min(usual, SPLIT_BYTES)
+        return cut(plan, options.split_bytes or usual, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -150,13 +163,9 @@ def _gaps(plan: LogPlan, options: ReadOptions, names: StoreNames) -> list[Gap]:
     return concerned
 
 
-def _splits(plan: LogPlan, options: ReadOptions, longest: int) -> list[Split]:
-    start, end = options.start_offset, options.end_offset
-    usual = min(usual_split_bytes(plan, start, end), longest)
-    return cut(plan, options.split_bytes or usual, start, end)
-
-
-def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None = None) -> int:
+def usual_split_bytes(
+    plan: LogPlan, start: int | None = None, end: int | None = None, *, for_figures: bool = False
+) -> int:
     """Return a split's length for a read of [start, end).
 
     Spark itself takes tens of milliseconds of processor time for each task; reading the headers of 64 MiB
@@ -164,7 +173,10 @@ def usual_split_bytes(plan: LogPlan, start: int | None = None, end: int | None =
     """
     first = plan.start if start is None else max(start, plan.start)
     last = plan.end if end is None else min(end, plan.end)
-    return min(max((last - first) // SPLITS_MIN, SPLIT_BYTES), SPLIT_BYTES_MAX)
+    least, longest = SPLITS_MIN, SPLIT_BYTES_MAX
+    if for_figures:
+        least, longest = FIGURES_SPLITS_MIN, FIGURES_SPLIT_BYTES_MAX
+    return min(max((last - first) // least, SPLIT_BYTES), longest)
 
 
 def _range_tasks(plan: LogPlan, ranges: ScanRanges, split_bytes: int) -> list[LogTask]:
