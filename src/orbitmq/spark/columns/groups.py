@@ -1,7 +1,6 @@
-"""Counts by topic, tag and the like, made in the worker: Spark gets a few rows for each batch of the log.
+"""Counts by topic, tag and the like, made in the worker: Spark gets a few rows for each task.
 
-The rows of a batch are partial results, which Spark puts together: it adds counts up, and takes the smallest
-minimum. Only columns whose values repeat are grouped by here: of others there would be as many groups as
+They are partial results, which Spark puts together: it adds counts up, and takes the smallest minimum. Only columns whose values repeat are grouped by here: of others there would be as many groups as
 rows, and all work would be done twice.
 """
 
