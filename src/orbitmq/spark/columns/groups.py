@@ -1,7 +1,8 @@
 """Counts by topic, tag and the like, made in the worker: Spark gets a few rows for each task.
 
-They are partial results, which Spark puts together: it adds counts up, and takes the smallest minimum. Only columns whose values repeat are grouped by here: of others there would be as many groups as
-rows, and all work would be done twice.
+They are partial results, which Spark puts together: it adds counts up, and takes the smallest minimum. Only
+columns whose values repeat are grouped by here: of others there would be as many groups as rows, and all
+work would be done twice.
 """
 
 from typing import Final, Literal
