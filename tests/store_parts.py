@@ -9,14 +9,14 @@ from orbitmq.files.disk import Disk
 from orbitmq.format.columns import ScanOptions
 from orbitmq.format.kernels import plain
 from orbitmq.format.record import Record, decode_record
-from orbitmq.message import QueueType
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.flags import RunningFlags
-from orbitmq.store.log.append_rules import AppendRules, TopicTypes
+from orbitmq.store.log.append_rules import AppendRules
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import LogFlusher
 from orbitmq.store.log.segment_list import SegmentList
 from orbitmq.store.statistics import Counters
+from orbitmq.store.topic_types import TopicTypes, all_simple
 from orbitmq.testing.fake_clock import FakeClock
 
 SMALL_SEGMENT = 4096
@@ -28,10 +28,6 @@ def until(condition: Callable[[], object], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
         time.sleep(0.001)
-
-
-def simple_topics(_topic: str) -> QueueType:
-    return QueueType.SIMPLE
 
 
 def small_config(root: Path, **changes: object) -> StoreConfig:
@@ -47,7 +43,7 @@ class LogParts:
         *,
         disk: Disk | None = None,
         clock: Clock | None = None,
-        topic_types: TopicTypes = simple_topics,
+        topic_types: TopicTypes = all_simple,
         end_offset: int = 0,
     ) -> None:
         self.config = config

@@ -33,8 +33,8 @@ def is_queued(record: Record) -> bool:
 
 
 def message_count(record: Record) -> int:
-    inner = record.sys_flag & SysFlag.INNER_BATCH
-    return int(record.property_map[Property.INNER_NUM]) if inner else 1
+    """Return how many queue offsets it takes; the filler of a batch, which is no batch, as many."""
+    return int(record.property_map.get(Property.INNER_NUM, 1))
 
 
 def queue_offset(record: Record) -> int:

@@ -25,7 +25,7 @@ from orbitmq.store.config import StoreConfig, WaitFor
 from orbitmq.store.dispatch import Dispatcher, Extra
 from orbitmq.store.dispatch_service import DispatchService
 from orbitmq.store.flags import Flag, RunningFlags
-from orbitmq.store.log.append_rules import AppendRules, TopicTypes
+from orbitmq.store.log.append_rules import AppendRules
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import LogFlusher
 from orbitmq.store.log.segment_list import SegmentList
@@ -38,7 +38,7 @@ from orbitmq.store.recovery.adopt import RecoverOptions, RecoveryReport, recover
 from orbitmq.store.recovery.lost_records import FillStyle
 from orbitmq.store.snapshot import SnapshotFile
 from orbitmq.store.statistics import Counters
-from orbitmq.store.topic_types import read_topic_types
+from orbitmq.store.topic_types import TopicTypes, read_topic_types
 
 _log = logging.getLogger(__name__)
 

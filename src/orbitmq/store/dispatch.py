@@ -34,6 +34,7 @@ from orbitmq.store.queues.consume_queue import ConsumeQueues, Replace
 from orbitmq.store.queues.cq_ext import ExtQueues
 from orbitmq.store.queues.names import BATCH, SIMPLE
 from orbitmq.store.queues.trim import delete_topic
+from orbitmq.store.topic_types import TopicTypes, all_simple
 from orbitmq.store.verify.adopt_index import IndexVerifier, IndexVerifyReport
 from orbitmq.store.verify.adopt_queues import (
     BatchVerifier,
@@ -76,10 +77,6 @@ class _Adoption:
     index: IndexVerifier | None
 
 
-def _all_simple(_: str) -> QueueType:
-    return QueueType.SIMPLE
-
-
 class Dispatcher:
     """Puts chunks where they belong. One thread at a time dispatches; `lock` says who."""
 
@@ -91,7 +88,7 @@ class Dispatcher:
         index: IndexFiles,
         *,
         ext: ExtQueues | None = None,
-        topic_type: Callable[[str], QueueType] = _all_simple,
+        topic_type: TopicTypes = all_simple,
         extra: Sequence[Extra] = (),
         multi_dispatch: bool = False,
         bitmap: Bitmap | None = None,
@@ -100,13 +97,13 @@ class Dispatcher:
         self.dispatched_ms = 0  # store time of the newest dispatched record
         self.extra = list(extra)
         self.bitmap = bitmap
+        self.topic_type = topic_type
         self.queues = queues
         self.batch_queues = batch_queues
         self.index = index
         self.ext = ext
         self._kernels = kernels
         self._names = queues.names
-        self._topic_type = topic_type
         self._multi_dispatch = multi_dispatch  # enableMultiDispatch
         self._adoption: _Adoption | None = None
 
@@ -176,7 +173,7 @@ class Dispatcher:
         known = self._names.table.find(topic, queue_id)
         if known >= 0:
             return known
-        kind = self._topic_type(topic.decode("utf-8", "replace"))
+        kind = self.topic_type(topic.decode("utf-8", "replace"))
         return self._names.add_raw(topic, queue_id, BATCH if kind is QueueType.BATCH else SIMPLE)
 
     def _split_off_batches(

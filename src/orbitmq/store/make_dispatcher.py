@@ -10,12 +10,11 @@ from orbitmq.format.kernels import Kernels
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.dispatch import Dispatcher
 from orbitmq.store.index.files import IndexFiles
-from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.cq_ext import ExtQueues
 from orbitmq.store.queues.names import QueueNames
-from orbitmq.store.topic_types import read_topic_types
+from orbitmq.store.topic_types import TopicTypes, read_topic_types
 
 
 def make_dispatcher(

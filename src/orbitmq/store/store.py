@@ -21,7 +21,7 @@ from orbitmq.store.config import Role, StoreConfig, WaitFor
 from orbitmq.store.dispatch import Extra
 from orbitmq.store.dispatch_service import OnDispatched
 from orbitmq.store.flags import RunningFlags
-from orbitmq.store.log.append_rules import TimerGate, TopicTypes
+from orbitmq.store.log.append_rules import TimerGate
 from orbitmq.store.log.flush import GroupCommit
 from orbitmq.store.log.run import Run
 from orbitmq.store.opening import open_parts
@@ -30,6 +30,7 @@ from orbitmq.store.recovery.adopt import RecoveryReport
 from orbitmq.store.replication import Replication
 from orbitmq.store.statistics import StoreStatistics, snapshot
 from orbitmq.store.store_reads import StoreReads
+from orbitmq.store.topic_types import TopicTypes
 from orbitmq.units import SECOND_MS
 
 if TYPE_CHECKING:

@@ -1,14 +1,21 @@
 """Which kind of consume queue a topic has, from the broker's table of topics."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from orbitmq.errors import StateFileError
 from orbitmq.files.disk import Disk
 from orbitmq.files.state_file import read_state
 from orbitmq.message import QueueType
-from orbitmq.store.log.append_rules import TopicTypes
+
+TopicTypes = Callable[[str], QueueType]
 
 _ATTRIBUTE = "queue.type"
+
+
+def all_simple(_: str) -> QueueType:
+    """Where nothing is known of topics."""
+    return QueueType.SIMPLE
 
 
 def read_topic_types(path: Path, disk: Disk) -> TopicTypes:

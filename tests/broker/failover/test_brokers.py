@@ -12,6 +12,7 @@ from live_broker import LiveClient, run_live
 from orbitmq.broker.broker import Broker
 from orbitmq.errors import WireError
 from orbitmq.store import epochs as store_epochs
+from orbitmq.store.flags import Flag
 from orbitmq.wire.bodies.failover import FailoverState, Member
 from orbitmq.wire.bodies.replication import EpochsAnswer
 from orbitmq.wire.codes import RequestCode, ResponseCode
@@ -28,8 +29,11 @@ def is_there(broker: Broker) -> bool:
 
 
 def is_primary(broker: Broker) -> bool:
+    """Tell whether it has the lease, and its store knows: that is told the store a turn later."""
     there = is_there(broker) and not broker.config.is_replica
-    return there and broker.context.failover.is_primary
+    if not there or not broker.context.failover.is_primary:
+        return False
+    return not broker.context.store.flags.bits & Flag.FENCED
 
 
 def follows(broker: Broker) -> bool:

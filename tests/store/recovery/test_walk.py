@@ -16,7 +16,7 @@ from orbitmq.format.columns import Mark
 from orbitmq.format.kernels import compiled, plain
 from orbitmq.format.record import STORE_MS_AT, decode_blank, decode_record
 from orbitmq.log_read import Chunk, LogView, open_log
-from orbitmq.message import SysFlag
+from orbitmq.message import QueueType, SysFlag
 from orbitmq.store.recovery.lost_records import PADDING_TOPIC, LostRecord
 from orbitmq.store.recovery.plan import Note, Repair, RepairKind, UnitsBetween, WalkOptions
 from orbitmq.store.recovery.walk import WalkResult, plan_recovery, walk
@@ -265,6 +265,84 @@ def test_a_lost_inner_batch_keeps_how_many_queue_offsets_it_takes() -> None:
 
     assert filler.property_map["INNER_NUM"] == "7"
     assert filler.property_map["INNER_BASE"] == "1"
+
+
+def numbers_lost(found: WalkResult) -> list[list[tuple[bytes, int, int]]]:
+    """Return, for each bad place, the topics, first numbers and counts of what was lost there."""
+    return [
+        [(one.topic, one.queue_offset, one.batch_count) for one in repair.lost]
+        for repair in found.repairs
+    ]
+
+
+def a_batch_of_seven() -> LogBuilder:
+    builder = LogBuilder()
+    builder.append("B", 0)
+    batch = builder.append("B", 0, INNER_NUM="7", INNER_BASE="1")
+    builder.zero(batch.start, batch.end)
+    return builder
+
+
+def test_what_a_batch_queue_lacks_is_one_filler() -> None:
+    options = WalkOptions(kernels=plain(), topic_type=lambda _: QueueType.BATCH)
+
+    builder = a_batch_of_seven()
+    builder.append("B", 0, queue_offset=8)
+
+    found = plan(builder, options)
+
+    assert numbers_lost(found) == [[(b"B", 1, 7)]]
+    assert decode_record(only_repair(found).data).property_map["INNER_NUM"] == "7"
+
+
+def test_a_gap_for_which_a_place_has_no_room_is_left_in_another_queue() -> None:
+    builder = a_batch_of_seven()
+    builder.append("B", 0, queue_offset=8)
+
+    assert numbers_lost(plan(builder)) == [[]]
+
+
+def test_a_lost_batch_whose_unit_is_left_is_not_counted_again() -> None:
+    builder = a_batch_of_seven()
+    lost = builder.records[1]
+    other = builder.append("Other", 0, b"room for more" * 10)
+    builder.zero(other.start, other.end)
+    builder.append("B", 0, queue_offset=8)
+
+    def units(start: int, end: int) -> list[LostRecord]:
+        return [LostRecord(b"B", 0, 1, lost.start, lost.end - lost.start, 7)]
+
+    options = WalkOptions(
+        kernels=plain(), units_between=units, topic_type=lambda _: QueueType.BATCH
+    )
+    found = plan(builder, options)
+
+    assert numbers_lost(found) == [[(b"B", 1, 7)]]
+
+
+def test_the_queue_that_goes_on_first_has_the_room() -> None:
+    builder = LogBuilder()
+    for topic in ("A", "Z"):
+        builder.append(topic, 0)
+    lost_of_z = builder.append("Z", 0)
+    builder.append("Z", 0)
+    lost_of_a = builder.append("A", 0)
+    builder.append("A", 0)
+    for lost in (lost_of_z, lost_of_a):
+        builder.zero(lost.start, lost.end)
+
+    assert numbers_lost(plan(builder)) == [[(b"Z", 1, 1)], [(b"A", 1, 1)]]
+
+
+def test_what_one_place_has_no_room_for_is_filled_at_the_next() -> None:
+    builder = LogBuilder()
+    for _ in range(5):
+        builder.append("T", 0)
+        builder.append("Other", 0, b"body" * 100)
+    for lost in (builder.records[4], builder.records[6]):
+        builder.zero(lost.start, lost.end)
+
+    assert numbers_lost(plan(builder)) == [[(b"T", 2, 1)], [(b"T", 3, 1)]]
 
 
 def test_a_lost_blank_is_written_again_when_the_next_segment_goes_on() -> None:

@@ -17,7 +17,6 @@ step | check                                                        | status
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
@@ -47,8 +46,7 @@ from orbitmq.message import (
     SysFlag,
 )
 from orbitmq.store.config import StoreConfig
-
-TopicTypes = Callable[[str], QueueType]
+from orbitmq.store.topic_types import TopicTypes
 
 RECORD_EXTRA_BYTES: Final = 64 * 1024  # a record may exceed maxMessageSize by this much
 RECORD_FIXED_BYTES: Final = (

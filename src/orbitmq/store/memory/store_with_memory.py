@@ -16,7 +16,6 @@ from orbitmq.message import AppendRequest, AppendResult, AppendStatus, Boundary,
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX
 from orbitmq.store.listeners import tell
-from orbitmq.store.log.append_rules import TopicTypes
 from orbitmq.store.log.run import Run
 from orbitmq.store.memory.memory_store import MemoryStore
 from orbitmq.store.memory.reserve import STATE_FILE
@@ -25,6 +24,7 @@ from orbitmq.store.reads.read import TOTAL_BYTES_MAX, QueueReader
 from orbitmq.store.reads.tag_filter import MessageFilter
 from orbitmq.store.statistics import StoreStatistics
 from orbitmq.store.store import MessageStore
+from orbitmq.store.topic_types import TopicTypes
 
 if TYPE_CHECKING:
     from orbitmq.wire.fast import SendRun

@@ -29,6 +29,7 @@ from orbitmq.store.recovery.queue_units import file_units
 from orbitmq.store.recovery.torn_records import whole_from
 from orbitmq.store.recovery.walk import WalkResult, plan_recovery
 from orbitmq.store.store import MessageStore
+from orbitmq.store.topic_types import read_topic_types
 
 DISTRUST_GROUP = "before-repair"
 
@@ -75,6 +76,7 @@ def repair_store(
         ),
         style=FillStyle(config.store_host, config.property_crc),
         units_between=file_units(config.layout(), disk),
+        topic_type=read_topic_types(config.layout().config("topics.json"), disk),
         whole_from=whole_from(CheckpointFile(config.layout().checkpoint, disk).load()),
         progress=progress,
     )

@@ -307,6 +307,7 @@ class _Recovery:
             style=self._options.style,
             units_between=file_units(self._options.layout, self._options.disk),
             known_next=known,
+            topic_type=self._dispatcher.topic_type,
             whole_from=whole_from(self._checkpoint),
             prepare=with_items(self._kernels) if self._dispatcher.index.enabled else None,
         )

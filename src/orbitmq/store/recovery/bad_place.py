@@ -9,29 +9,30 @@ leaves all lengths intact), the queue units that point into it, gaps in the queu
 records before and behind it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from orbitmq.format.columns import Mark, Rows, ScanOptions
-from orbitmq.format.filler import filler_bytes_min
 from orbitmq.format.properties import find_property
 from orbitmq.format.record import BLANK, BLANK_BYTES, BLANK_MAGIC, encode_blank
 from orbitmq.log_read import LogStop, LogView, Segment, rows_at
-from orbitmq.message import Property, SysFlag
+from orbitmq.message import Property, QueueType, SysFlag
 from orbitmq.store.recovery.lost_records import (
     Arrangement,
     LostRecord,
     arrange,
     encode_slots,
+    lost_bytes_min,
 )
 from orbitmq.store.recovery.plan import Repair, RepairKind, WalkOptions
 from orbitmq.store.recovery.queue_counts import (
+    GoesOn,
     Queue,
     QueueCounts,
-    first_offsets,
+    first_records,
     next_record,
     queue_of,
 )
@@ -42,6 +43,9 @@ LOOKS_FAR: Final = 32
 LOOK_BYTES: Final = 256 * MiB
 """For so many places the whole log behind them is read for what their queues go on with, for more only
 this much: a log with a thousand bad places must not be read a thousand times."""
+
+BATCH_COUNT_MAX: Final = 32767
+"""A unit of a batch queue has two bytes for the number of its messages."""
 
 _KEPT_PROPERTIES: Final = (Property.MULTI_DISPATCH, Property.MULTI_QUEUE_OFFSET)
 _BLANK_MAGIC_BYTES: Final = BLANK.pack(0, BLANK_MAGIC)[4:]
@@ -67,7 +71,7 @@ class RepairPlanner:
         self._options = options
         self._counts = counts
         self._looks = 0  # how often the log behind a place was read for its queue offsets
-        self._behind: tuple[int, dict[Queue, int]] | None = None  # what the last look found
+        self._behind: tuple[int, dict[Queue, GoesOn]] | None = None  # what the last look found
 
     def examine(self, at: int, stop: LogStop, recent_ms: Sequence[int]) -> Repair | None:
         """Return what to do at `at`, where no valid record lies; None: the log just ends there.
@@ -204,19 +208,19 @@ class RepairPlanner:
         if expected is not None:
             return lost.queue_offset == expected
         following = self._first_behind(place).get(lost.queue)
-        return following is None or following >= lost.queue_offset + lost.batch_count
+        return following is None or following.queue_offset >= lost.queue_offset + lost.batch_count
 
-    def _first_behind(self, place: _Place) -> dict[Queue, int]:
-        """Return with which number each queue goes on behind a place."""
+    def _first_behind(self, place: _Place) -> dict[Queue, GoesOn]:
+        """Return with which number each queue goes on behind a place, in the order in which they do."""
         start = place.goes_on_at
         if self._behind is None or self._behind[0] != start:
             end = self._log.max_offset if self._looks < LOOKS_FAR else start + LOOK_BYTES
             self._looks += 1
-            self._behind = start, first_offsets(self._log, start, end, self._options.kernels)
+            self._behind = start, first_records(self._log, start, end, self._options.kernels)
         return self._behind[1]
 
     def _from_units(self, place: _Place, found: Sequence[LostRecord]) -> list[LostRecord]:
-        known = {(*lost.queue, lost.queue_offset) for lost in found}
+        known = _numbers(found)
         believed = []
         for lost in self._options.units_between(place.start, place.end):
             expected = self._counts.next_offset(*lost.queue)
@@ -226,34 +230,60 @@ class RepairPlanner:
         return believed
 
     def _from_gaps(self, place: _Place, found: Sequence[LostRecord]) -> list[LostRecord]:
-        """Return what is missing between the queues before the place and those behind it."""
-        known = {(*lost.queue, lost.queue_offset) for lost in found}
-        elsewhere = self._placed_later(place)
+        """Return what is missing between the queues before the place and those behind it.
+
+        Where not all of it fits, the queues that go on first have the room, and of one queue the first
+        numbers: what is still missing may have been lost at a later place.
+        """
+        known = _numbers((*found, *self._placed_later(place)))
         room = _size(place) - sum(lost.size for lost in found)
         missing: list[LostRecord] = []
-        for queue, first in sorted(self._first_behind(place).items()):
+        for queue, (first, bad_bytes) in self._first_behind(place).items():
             before = self._counts.likely_next(*queue)
             if before is None or not _is_topic(queue[0]):
                 continue  # a queue that starts here: its first offset says nothing of what was lost
-            least = filler_bytes_min(queue[0], property_crc=self._options.style.property_crc)
-            if (first - before) * least > _size(place):
+            if first - before > self._most_numbers(queue, _size(place) + bad_bytes):
                 continue  # the gap is older than this place, or the number is wrong
-            gap = [
-                LostRecord(*queue, number)
-                for number in range(before, first)
-                if (*queue, number) not in known and (*queue, number) not in elsewhere
-            ]
-            if len(gap) * least <= room:
-                missing += gap
-                room -= len(gap) * least
+            numbers = (n for n in range(before, first) if (*queue, n) not in known)
+            for lost in self._in_records(queue, numbers):
+                needed = lost_bytes_min(lost, self._options.style)
+                if needed > room:
+                    break
+                missing.append(lost)
+                room -= needed
         return missing
 
-    def _placed_later(self, place: _Place) -> set[tuple[bytes, int, int]]:
+    def _is_batch(self, queue: Queue) -> bool:
+        return self._options.topic_type(queue[0].decode()) is QueueType.BATCH
+
+    def _most_numbers(self, queue: Queue, size: int) -> int:
+        """Return how many numbers of a queue can have been lost with so many bytes."""
+        if self._is_batch(queue):
+            return BATCH_COUNT_MAX
+        return size // lost_bytes_min(LostRecord(*queue, 0), self._options.style)
+
+    def _in_records(self, queue: Queue, numbers: Iterable[int]) -> list[LostRecord]:
+        """Return lost records with these numbers, which ascend.
+
+        Into how many batches those of a batch queue were divided nobody knows any more, and a filler for
+        each may not fit where one batch lay: neighbours share one.
+        """
+        if not self._is_batch(queue):
+            return [LostRecord(*queue, number) for number in numbers]
+        found: list[LostRecord] = []
+        for number in numbers:
+            last = found[-1] if found else None
+            if last is not None and number == last.queue_offset + last.batch_count:
+                found[-1] = replace(last, batch_count=last.batch_count + 1)
+            else:
+                found.append(LostRecord(*queue, number))
+        return found
+
+    def _placed_later(self, place: _Place) -> Sequence[LostRecord]:
         """Return the lost records that units place between here and where the log goes on."""
         if place.goes_on_at <= place.end:
-            return set()
-        units = self._options.units_between(place.end, place.goes_on_at)
-        return {(*lost.queue, lost.queue_offset) for lost in units}
+            return ()
+        return self._options.units_between(place.end, place.goes_on_at)
 
     # --- the repair ---
 
@@ -327,6 +357,15 @@ def _lost_of_row(segment: Segment, row: np.void) -> LostRecord:
         sys_flag=int(row["sys_flag"]) & SysFlag.TRANSACTION.value,
         kept_properties=tuple((name, value) for name, value in kept if value),
     )
+
+
+def _numbers(records: Iterable[LostRecord]) -> set[tuple[bytes, int, int]]:
+    """Return the queue offsets that these records take, a batch several."""
+    return {
+        (*lost.queue, lost.queue_offset + number)
+        for lost in records
+        for number in range(min(max(lost.batch_count, 1), BATCH_COUNT_MAX))
+    }
 
 
 def _is_topic(topic: bytes) -> bool:

@@ -11,6 +11,7 @@ from orbitmq.log_read import Prepare, Progress
 from orbitmq.store.recovery.lost_records import FillStyle, LostRecord
 from orbitmq.store.recovery.queue_counts import Queue
 from orbitmq.store.recovery.torn_records import NOWHERE
+from orbitmq.store.topic_types import TopicTypes, all_simple
 
 
 class RepairKind(Enum):
@@ -78,6 +79,7 @@ class WalkOptions:
     style: FillStyle = field(default_factory=FillStyle)
     units_between: UnitsBetween = no_units
     known_next: Mapping[Queue, int] = field(default_factory=dict)
+    topic_type: TopicTypes = all_simple
     whole_from: int = NOWHERE
     progress: Progress | None = None
     prepare: Prepare | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -131,30 +131,45 @@ def queue_of(buffer: Bytes, row: np.void) -> Queue:
     return buffer[at : at + length].tobytes(), int(row["queue_id"])
 
 
-def first_offsets(log: LogView, start: int, end: int, kernels: Kernels) -> dict[Queue, int]:
-    """Return the first queue offset of each queue from `start` to about `end`, past any bad place."""
-    found: dict[Queue, int] = {}
+class GoesOn(NamedTuple):
+    """With what a queue goes on behind a bad place."""
+
+    queue_offset: int
+    bad_bytes: int  # of other bad places before that record: messages may be lost there, too
+
+
+def first_records(log: LogView, start: int, end: int, kernels: Kernels) -> dict[Queue, GoesOn]:
+    """Return the first record of each queue from `start` to about `end`, past any bad place.
+
+    Queues come in the order in which they go on.
+    """
+    found: dict[Queue, GoesOn] = {}
     table, names = kernels.queue_table(), list[Queue]()
-    for chunk in _all_chunks(log, start, kernels):
+    for chunk, bad_bytes in _all_chunks(log, start, kernels):
         if chunk.rows["log_offset"][0] >= end:
             break
         rows = chunk.rows[chunk.rows["marks"] & Mark.NO_UNIT == 0]
         numbers = resolve_all(table, names, chunk.buffer, rows)
         first_numbers, first_rows = np.unique(numbers, return_index=True)
-        for number, row in zip(first_numbers.tolist(), first_rows.tolist(), strict=True):
-            found.setdefault(names[number], int(rows["queue_offset"][row]))
+        for row, number in sorted(zip(first_rows.tolist(), first_numbers.tolist(), strict=True)):
+            found.setdefault(names[number], GoesOn(int(rows["queue_offset"][row]), bad_bytes))
     return found
 
 
-def _all_chunks(log: LogView, start: int, kernels: Kernels) -> Iterator[Chunk]:
+def _all_chunks(log: LogView, start: int, kernels: Kernels) -> Iterator[tuple[Chunk, int]]:
+    """Yield what can be read from `start` on, each chunk with the bytes that were passed over by then."""
     options = replace(ScanOptions(), check_crc=True)
     at: int | None = start
+    bad_bytes = 0
     while at is not None and at < log.max_offset:
         state = ReadState(at)
-        yield from replay(log, at, kernels=kernels, options=options, state=state)
+        for chunk in replay(log, at, kernels=kernels, options=options, state=state):
+            yield chunk, bad_bytes
         if state.stop is not LogStop.BAD:
             return
         at = next_record(log, state.at + 1, kernels)
+        if at is not None:
+            bad_bytes += at - state.at
 
 
 def next_record(log: LogView, start: int, kernels: Kernels) -> int | None:
