@@ -1,6 +1,7 @@
 """Batches: the columns asked for, bounded sizes, bodies unpacked, broken bodies told."""
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from orbitmq.spark.source.batches import (
     RowMaker,
     error_batch,
 )
+from orbitmq.spark.source.in_place import AT
 from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.row_columns import pieces
@@ -75,6 +77,24 @@ def test_bodies_are_unpacked_unless_told_otherwise(sys_flag: int) -> None:
     assert _bodies(unpacked) == [b"plain", b"text " * 100, b""]
     assert _bodies(as_stored) == [b"plain", stored, b""]
     assert not bad
+
+
+@pytest.mark.parametrize("length", [100, 0])
+def test_bodies_of_a_segment_that_is_no_file_are_sent(length: int) -> None:
+    chunk = _chunk({"body": b"first"}, {"body": b"second"})
+    columns = Columns.of(MESSAGE_SCHEMA, _options(), in_place=True)
+
+    def made(segment: Segment) -> Any:
+        maker = RowMaker(columns, RowSelection(_options()), compiled(), ReadMetrics())
+        (batch,) = maker.batches(LogChunk(segment, chunk.rows))
+        return batch
+
+    left = made(chunk.segment)
+    sent = made(replace(chunk.segment, length=length, missing=length == 0))
+
+    apart = int(np.diff(chunk.rows["body_at"])[0])
+    assert (left.column(AT).to_pylist(), _bodies([left])) == ([0, apart], [b"", b""])
+    assert (sent.column(AT).to_pylist(), _bodies([sent])) == ([-1, -1], [b"first", b"second"])
 
 
 def test_a_body_that_cannot_be_unpacked_is_a_bad_record() -> None:

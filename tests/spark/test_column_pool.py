@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,11 @@ from pyspark.sql.types import StructType
 
 import golden_stores
 from log_builder import LogBuilder, write_log
+from orbitmq.message import SysFlag
 from orbitmq.spark.columns import frames
-from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
+from orbitmq.spark.source.options import BodyAs
+from orbitmq.spark.source.schemas import MESSAGE_SCHEMA, table_schema
+from orbitmq.units import MiB
 from spark.reading_world import read_rows, read_table
 
 pytestmark = pytest.mark.timeout(400)
@@ -110,9 +114,38 @@ def read(pool: RunningPool, **asked: Any) -> tuple[pa.Table, dict[str, Any]]:
         answer = pool.ask(what="read", query=asked, task=task["task"], name="t")
         assert answer[-1][0] == b"M", answer[-1]
         figures = json.loads(answer[-1][1])
-        stream = b"".join(data for kind, data in answer if kind == b"A")
-        tables.append(pa.ipc.open_stream(stream).read_all())
+        tables.append(rows_of(answer))
     return pa.concat_tables(tables), figures
+
+
+def rows_of(answer: list[tuple[bytes, bytes]]) -> pa.Table:
+    """Return the rows of a task, with bodies from the file where they were left there."""
+    stream = b"".join(data for kind, data in answer if kind == b"A")
+    batches = list(pa.ipc.open_stream(stream))
+    files: list[bytes | None] = []
+    for (before, data), (kind, _) in zip([(b"", b""), *answer], answer, strict=False):
+        if kind == b"A":  # one for each batch, and what ends the stream
+            files.append(data if before == b"F" else None)
+    assert len(files) == len(batches) + 1
+    whole = [with_bodies(*pair) for pair in zip(batches, files, strict=False)]
+    return pa.Table.from_batches(whole) if whole else pa.ipc.open_stream(stream).read_all()
+
+
+def with_bodies(batch: pa.RecordBatch, file: bytes | None) -> pa.RecordBatch:
+    names = [name for name in batch.schema.names if not name.startswith("body.")]
+    columns = {name: batch.column(name) for name in names}
+    if file is not None:
+        stretch = json.loads(file)
+        data = Path(stretch["path"]).read_bytes()
+        data = data[stretch["start"] : stretch["start"] + stretch["length"]]
+        sent, at, lengths = (
+            batch.column(name).to_pylist() for name in ("body", "body.at", "body.length")
+        )
+        spans = zip(sent, at, lengths, strict=True)
+        bodies = [one if start < 0 else data[start : start + size] for one, start, size in spans]
+        columns["body"] = pa.array(bodies, type=pa.binary())
+    schema = pa.schema([batch.schema.field(name) for name in names])
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -374,10 +407,56 @@ def test_a_reader_that_leaves_ends_the_read_and_not_the_worker(
 
     with pool.connect() as link:
         send(link, {"what": "read", "query": asked, "task": task["task"], "name": "t"})
-        assert link.recv(1) == b"A"
+        assert link.recv(1) == b"F"
 
     assert read(pool, **query(tmp_path / "large", []))[0].num_rows == 24
     assert before <= set(pool.workers())
+
+
+def sent_bytes(pool: RunningPool, asked: dict[str, Any]) -> int:
+    (task,) = pool.answer(what="plan", query=asked)["tasks"]
+    answer = pool.ask(what="read", query=asked, task=task["task"], name="t")
+    return sum(len(data) for kind, data in answer if kind == b"A")
+
+
+def test_bodies_stay_in_the_file_where_spark_takes_them_as_they_are(
+    pool: RunningPool, tmp_path: Path
+) -> None:
+    root = large_log(tmp_path / "large")
+    options = {"splitBytes": "1g"}
+
+    as_text = {
+        "options": {**options, "bodyAs": "text"},
+        "schema": table_schema(False, BodyAs.TEXT).json(),
+    }
+
+    stored = sent_bytes(pool, query(root, ["body"], options=options))
+    text = sent_bytes(pool, query(root, ["body"], **as_text))
+
+    assert 24 * MiB < text
+    assert stored < text / 1000
+
+
+def test_a_body_that_has_to_be_unpacked_is_sent_and_those_beside_it_stay(
+    pool: RunningPool, tmp_path: Path
+) -> None:
+    builder = LogBuilder(segment_bytes=1 * MiB)
+    packed = zlib.compress(b"text " * 1000)
+    for number in range(6):
+        if number % 3 == 1:
+            builder.append(body=packed, sys_flag=SysFlag.COMPRESSED)
+        else:
+            builder.append(body=bytes([number]) * 500)
+    root = write_log(builder, tmp_path / "mixed")
+    asked = query(root, ["log_offset", "body"])
+    (task,) = pool.answer(what="plan", query=asked)["tasks"]
+
+    answer = pool.ask(what="read", query=asked, task=task["task"], name="t")
+
+    (batch, *_) = pa.ipc.open_stream(b"".join(data for kind, data in answer if kind == b"A"))
+    assert [at < 0 for at in batch.column("body.at").to_pylist()] == [False, True, False] * 2
+    bodies = [b"text " * 1000 if n % 3 == 1 else bytes([n]) * 500 for n in range(6)]
+    assert rows_of(answer).column("body").to_pylist() == bodies
 
 
 def test_the_pool_goes_with_whoever_started_it_and_leaves_nothing() -> None:

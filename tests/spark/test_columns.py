@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +20,13 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import golden_stores
 from log_builder import LogBuilder, write_log
-from orbitmq.errors import ConfigError, CorruptRecordError, JobFailedError, SparkSetupError
+from orbitmq.errors import (
+    ConfigError,
+    CorruptRecordError,
+    JobFailedError,
+    NotAStoreError,
+    SparkSetupError,
+)
 from orbitmq.spark.columns import install
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.source.metrics import read_metrics
@@ -380,6 +387,30 @@ def test_a_python_without_the_package_is_one_sentence(
         _load(spark, store).count()
 
 
+def test_a_file_that_goes_while_it_is_read_is_one_sentence(
+    spark: SparkSession, store: Path, tmp_path: Path
+) -> None:
+    """The pool is a real one, but for the names of the files that it has the JVM map."""
+    script = tmp_path / "pool.py"
+    script.write_text(
+        "import runpy, sys\n"
+        "from orbitmq.spark.source import in_place\n"
+        "in_place.Stretch = lambda path, *more, make=in_place.Stretch: make(path + '.gone', *more)\n"
+        "sys.argv = [sys.argv[0], sys.argv[-1]]\n"
+        "runpy.run_module('orbitmq.spark.columns.pool', run_name='__main__')\n"
+    )
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
+    python.chmod(0o755)
+    _load(spark, store).count()  # the pool that was started early serves whoever comes first
+    with (
+        _setting(spark, install.PYTHON_SETTING, str(python)),
+        pytest.raises(NotAStoreError, match=r"\.gone: cannot be mapped any more. Try again"),
+        clear_errors("read"),
+    ):
+        _load(spark, store).select("body").collect()
+
+
 def _pools() -> list[int]:
     """Return the pools of this test's JVM."""
     found = []
@@ -411,9 +442,10 @@ def _large(root: Path) -> Path:
 
 
 def _long_query(spark: SparkSession, root: Path) -> None:
-    """Do so much with each body that Python waits in the middle of a task."""
-    pairs = _load(spark, root, splitBytes="64m").select("body").crossJoin(spark.range(20))
-    pairs.selectExpr("sum(crc32(concat(body, encode(string(id), 'utf-8'))))").collect()
+    """Do so much with each body that Python waits in the middle of a task: texts do not stay in the file."""
+    bodies = _load(spark, root, splitBytes="64m", bodyAs="text").select("body")
+    pairs = bodies.crossJoin(spark.range(20))
+    pairs.selectExpr("sum(crc32(encode(concat(body, string(id)), 'utf-8')))").collect()
 
 
 def _wait_for_a_job(spark: SparkSession) -> None:

@@ -43,6 +43,11 @@ class Segment:
     def end_offset(self) -> int:
         return self.base_offset + len(self.data)
 
+    @property
+    def is_file(self) -> bool:
+        """Tell whether all of `data` stands in the file, at the same positions."""
+        return not self.missing and self.length == len(self.data)
+
     def near(self, _start: int, end: int) -> int:
         """Return up to which position the bytes from `start` on can be read now, at most `end`.
 

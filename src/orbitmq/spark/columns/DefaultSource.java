@@ -19,10 +19,13 @@ import java.io.InputStreamReader;
 import java.net.SocketException;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.MappedByteBuffer;
+import java.nio.channels.FileChannel;
 import java.nio.channels.ReadableByteChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -31,6 +34,9 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
 import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.BigIntVector;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.IntVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.spark.SparkFiles;
@@ -84,12 +90,16 @@ import org.apache.spark.sql.sources.LessThanOrEqual;
 import org.apache.spark.sql.sources.Not;
 import org.apache.spark.sql.sources.StringStartsWith;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarArray;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.sql.vectorized.ColumnarMap;
+import org.apache.spark.unsafe.types.UTF8String;
 
 public class DefaultSource implements TableProvider {
   static final ObjectMapper JSON = new ObjectMapper();
@@ -566,9 +576,17 @@ public class DefaultSource implements TableProvider {
       // A query that needs no column is given one all the same: it carries the number of rows.
       ColumnVector[] vectors = new ColumnVector[columns];
       for (int i = 0; i < columns; i++) {
-        vectors[i] = new ArrowColumnVector(root.getVector(i));
+        vectors[i] = column(root.getVector(i));
       }
       batch = new ColumnarBatch(vectors);
+    }
+
+    /** A column, as it was sent, or of bytes in files, of which the places were sent beside it. */
+    private ColumnVector column(FieldVector sent) {
+      FieldVector at = root.getVector(sent.getName() + ".at");
+      FieldVector length = root.getVector(sent.getName() + ".length");
+      ArrowColumnVector vector = new ArrowColumnVector(sent);
+      return at == null ? (ColumnVector) vector : new InFile(vector, (BigIntVector) at, (IntVector) length, link);
     }
 
     private static Link opened(String python, String request, BufferAllocator memory) {
@@ -637,6 +655,98 @@ public class DefaultSource implements TableProvider {
     }
   }
 
+  /** Bytes that stay in a file until somebody wants them. Those of a row whose place is -1 were sent. */
+  static class InFile extends ColumnVector {
+    private final ArrowColumnVector sent;
+    private final BigIntVector at;
+    private final IntVector length;
+    private final Link link;
+
+    InFile(ArrowColumnVector sent, BigIntVector at, IntVector length, Link link) {
+      super(sent.dataType());
+      this.sent = sent;
+      this.at = at;
+      this.length = length;
+      this.link = link;
+    }
+
+    public byte[] getBinary(int row) {
+      long place = at.get(row);
+      if (place < 0) {
+        return sent.getBinary(row);
+      }
+      byte[] bytes = new byte[length.get(row)];
+      link.stretch.get((int) place, bytes);
+      return bytes;
+    }
+
+    public boolean isNullAt(int row) {
+      return sent.isNullAt(row);
+    }
+
+    public boolean hasNull() {
+      return sent.hasNull();
+    }
+
+    public int numNulls() {
+      return sent.numNulls();
+    }
+
+    public void close() {
+      sent.close();
+    }
+
+    // None of these is asked of a column of bytes.
+
+    public boolean getBoolean(int row) {
+      return sent.getBoolean(row);
+    }
+
+    public byte getByte(int row) {
+      return sent.getByte(row);
+    }
+
+    public short getShort(int row) {
+      return sent.getShort(row);
+    }
+
+    public int getInt(int row) {
+      return sent.getInt(row);
+    }
+
+    public long getLong(int row) {
+      return sent.getLong(row);
+    }
+
+    public float getFloat(int row) {
+      return sent.getFloat(row);
+    }
+
+    public double getDouble(int row) {
+      return sent.getDouble(row);
+    }
+
+    public ColumnarArray getArray(int row) {
+      return sent.getArray(row);
+    }
+
+    public ColumnarMap getMap(int row) {
+      return sent.getMap(row);
+    }
+
+    public Decimal getDecimal(int row, int precision, int scale) {
+      return sent.getDecimal(row, precision, scale);
+    }
+
+    public UTF8String getUTF8String(int row) {
+      return sent.getUTF8String(row);
+    }
+
+    public ColumnVector getChild(int ordinal) {
+      return sent.getChild(ordinal);
+    }
+  }
+
   public static class LogBytes extends CustomSumMetric {
     public LogBytes() {}
 
@@ -672,6 +782,9 @@ public class DefaultSource implements TableProvider {
     private final SocketChannel socket;
     private final ByteBuffer head = ByteBuffer.allocate(5);
     private int left;
+    private String path = "";
+    private FileChannel file;
+    MappedByteBuffer stretch; // of a file: what the last batch has its bodies in
     long logBytes;
 
     public Link(SocketChannel socket) {
@@ -709,6 +822,17 @@ public class DefaultSource implements TableProvider {
     }
 
     private void expect(char kind) throws IOException {
+      char found = kindOfNext();
+      if (found != kind) {
+        throw unexpected(found, kind);
+      }
+    }
+
+    private static IOException unexpected(char found, char kind) {
+      return new IOException("Python sent a frame " + found + " where " + kind + " was due");
+    }
+
+    private char kindOfNext() throws IOException {
       head.clear();
       fill(head);
       head.flip();
@@ -720,8 +844,29 @@ public class DefaultSource implements TableProvider {
       if (found == 'E') {
         throw new IllegalArgumentException(new String(rest(), StandardCharsets.UTF_8));
       }
-      if (found != kind) {
-        throw new IOException("Python sent a frame " + found + " where " + kind + " was due");
+      return found;
+    }
+
+    /** Map what the next batch has its bodies in. Memory that nobody uses any more the JVM unmaps by itself. */
+    private void map(JsonNode wanted) throws IOException {
+      String named = wanted.get("path").asText();
+      try {
+        if (!named.equals(path)) {
+          closeFile();
+          file = FileChannel.open(Paths.get(named));
+          path = named;
+        }
+        stretch = file.map(FileChannel.MapMode.READ_ONLY, wanted.get("start").asLong(), wanted.get("length").asLong());
+      } catch (IOException error) {
+        throw new IllegalArgumentException("orbitmq.errors.NotAStoreError: " + named
+            + ": cannot be mapped any more. Try again: somebody is changing the store.");
+      }
+    }
+
+    private void closeFile() throws IOException {
+      if (file != null) {
+        file.close();
+        file = null;
       }
     }
 
@@ -745,7 +890,12 @@ public class DefaultSource implements TableProvider {
         return 0;
       }
       while (left == 0) { // for Arrow, no bytes would be the end
-        expect('A');
+        char found = kindOfNext();
+        if (found == 'F') {
+          map(JSON.readTree(rest()));
+        } else if (found != 'A') {
+          throw unexpected(found, 'A');
+        }
       }
       int limit = target.limit();
       if (target.remaining() > left) {
@@ -765,6 +915,7 @@ public class DefaultSource implements TableProvider {
     }
 
     public void close() throws IOException {
+      closeFile();
       socket.close();
     }
   }

@@ -6,6 +6,7 @@ many bytes.
 frame | bytes
 J     | JSON: the answer to `schema`, `filters`, `groups` and `plan`
 A     | a part of an Arrow stream
+F     | JSON, before the part with the batch: the stretch of a file that its bodies are in
 M     | JSON, after the stream: what was read
 E     | text: what went wrong, instead of anything that would have followed
 """
@@ -23,6 +24,7 @@ from orbitmq.units import MiB
 
 JSON: Final = b"J"
 ARROW: Final = b"A"
+FILE: Final = b"F"
 METRICS: Final = b"M"
 ERROR: Final = b"E"
 

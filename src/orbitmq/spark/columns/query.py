@@ -161,7 +161,8 @@ class Query(msgspec.Struct, frozen=True):
             names = self.groups.columns()
         known = {field.name: field for field in (*MESSAGE_SCHEMA.fields, *whole.fields)}
         schema = StructType([known[name] for name in names])
-        table = LogTable(self._options, schema, for_figures=self.groups is not None)
+        figures = self.groups is not None
+        table = LogTable(self._options, schema, for_figures=figures, in_place=not figures)
         if table.push([one for one in self._filters() if one is not None]):
             raise ValueError("a filter that was taken is no longer taken")
         return table

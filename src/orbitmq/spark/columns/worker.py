@@ -9,16 +9,19 @@ import pyarrow as pa
 
 from orbitmq.errors import OrbitError
 from orbitmq.spark.columns.frames import (
+    FILE,
     JSON,
     METRICS,
     BrokenRequestError,
     FrameSink,
     receive_request,
     send_error,
+    send_frame,
     send_json,
 )
 from orbitmq.spark.columns.query import Query
 from orbitmq.spark.shared_paths import task_of_the_jvm
+from orbitmq.spark.source.in_place import mark_of
 from orbitmq.spark.source.log_table import LogTask
 from orbitmq.spark.source.metrics import ReadMetrics
 
@@ -74,6 +77,9 @@ def _send_rows(link: socket.socket, query: Query, task: LogTask, name: str) -> N
     sink, metrics = FrameSink(link), ReadMetrics(tasks=1)
     with pa.ipc.new_stream(sink, query.arrow_schema()) as writer:
         for batch in query.rows(task, name, metrics):
+            stretch = mark_of(batch)
+            if stretch is not None:
+                send_frame(link, FILE, [stretch])
             writer.write_batch(batch)
             sink.send()
     sink.send()

@@ -86,6 +86,10 @@ class RemoteSegment(Segment):
 
     source: RemoteBytes | None = None
 
+    @property
+    def is_file(self) -> bool:
+        return False
+
     def near(self, start: int, end: int) -> int:
         assert self.source is not None
         return self.source.near(start, end)

@@ -7,7 +7,7 @@ stand where a damaged record was, are no rows (`RowSelection`).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -23,6 +23,7 @@ from orbitmq.format.kernels import Kernels
 from orbitmq.log_read import BadPlace, OnBad, Segment
 from orbitmq.message import SysFlag
 from orbitmq.spark.source.body_text import as_json, as_text, as_variant
+from orbitmq.spark.source.in_place import FIELDS, Stretch, all_sent, in_stretch, marked, stretch_of
 from orbitmq.spark.source.key_rows import key_rows
 from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import BadRecords, BodyAs, ReadOptions
@@ -69,15 +70,22 @@ class Columns:
 
     arrow_schema: pa.Schema
     options: ReadOptions
+    in_place: bool = False  # bodies may stay in the file, for a reader that can map it
 
     @classmethod
-    def of(cls, schema: StructType, options: ReadOptions) -> "Columns":
-        """Return the columns of a schema. ConfigError: the message table has no such column."""
+    def of(cls, schema: StructType, options: ReadOptions, *, in_place: bool = False) -> "Columns":
+        """Return the columns of a schema. ConfigError: the message table has no such column.
+
+        With `in_place` bodies as they are stored stay in the file, where there are any.
+        """
         if not schema.fields:
             raise ConfigError("schema", "", "names no column")
         for field in schema.fields:
             _require_column(field.name, field.dataType.simpleString(), field.nullable, options)
-        return cls(arrow_schema(schema), options)
+        columns = cls(arrow_schema(schema), options)
+        if not in_place or not columns.can_leave_bodies:
+            return columns
+        return cls(pa.schema([*columns.arrow_schema, *FIELDS]), options, in_place=True)
 
     @property
     def names(self) -> list[str]:
@@ -97,6 +105,11 @@ class Columns:
         # What `error` says of a body may not depend on what else a query selects.
         needs = {BODY, ERROR} if self.options.reads_text else {BODY}
         return self.options.include_body and not needs.isdisjoint(self.names)
+
+    @property
+    def can_leave_bodies(self) -> bool:
+        stored = self.options.body_as is BodyAs.BINARY and not self.options.row_per_key
+        return stored and self.options.include_body and BODY in self.names
 
     @property
     def checks_body(self) -> bool:
@@ -164,7 +177,7 @@ class RowMaker:
             for good, bodies in parts:
                 if len(good):
                     made = RowColumns(self._kernels, piece.segment.data, good)
-                    yield _batch(made, columns, bodies)
+                    yield _batch(made, columns, bodies, piece.segment)
 
     def _with_right_bodies(self, chunk: LogChunk) -> LogChunk:
         matches = self._kernels.bodies_match(chunk.segment.data, chunk.rows)
@@ -204,13 +217,14 @@ def error_batch(places: Sequence[BadPlace], columns: Columns) -> pa.RecordBatch:
     """Return a row for each bad place: where it starts, its length and what is wrong."""
     offsets = np.array([place.log_offset for place in places], dtype=np.int64)
     sizes = np.array([min(place.length, _SIZE_MAX) for place in places], dtype=np.int64)
-    known: dict[str, Callable[[], pa.Array]] = {
-        "log_offset": lambda: number_array("log_offset", offsets),
-        "size": lambda: number_array("size", sizes),
-        "error": lambda: pa.array([_describe(place) for place in places], type=pa.string()),
+    known = {
+        "log_offset": number_array("log_offset", offsets),
+        "size": number_array("size", sizes),
+        "error": pa.array([_describe(place) for place in places], type=pa.string()),
+        **all_sent(len(places)),
     }
     arrays = [
-        known[field.name]() if field.name in known else pa.nulls(len(places), field.type)
+        known[field.name] if field.name in known else pa.nulls(len(places), field.type)
         for field in columns.arrow_schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns.arrow_schema)
@@ -271,14 +285,35 @@ def _without_bad(rows: Rows, good: npt.NDArray[np.bool_], bodies: dict[int, byte
     return rows[good], {int(places[index]): body for index, body in bodies.items()}
 
 
-def _batch(made: RowColumns, columns: Columns, bodies: dict[int, bytes]) -> pa.RecordBatch:
+def _batch(
+    made: RowColumns, columns: Columns, bodies: dict[int, bytes], segment: Segment
+) -> pa.RecordBatch:
     """Return all columns; `bodies` replaces those of some rows."""
     schema = columns.message_schema
-    known = _body_columns(made, columns, bodies) if columns.reads_body else {}
+    stretch = stretch_of(segment, *made.bodies) if columns.in_place else None
+    if stretch is not None:
+        known, schema = _bodies_in_place(made, stretch, bodies), marked(schema, stretch)
+    else:
+        known = _body_columns(made, columns, bodies) if columns.reads_body else {}
+        known |= all_sent(len(made.rows)) if columns.in_place else {}
     if not columns.options.include_body and BODY in schema.names:
         known = {BODY: pa.nulls(len(made.rows), schema.field(BODY).type)}
     arrays = [known[name] if name in known else made.column(name) for name in schema.names]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _bodies_in_place(
+    made: RowColumns, stretch: Stretch, bodies: dict[int, bytes]
+) -> dict[str, pa.Array]:
+    """Return where bodies are; those that had to be unpacked stand in their column."""
+    at, lengths = made.bodies
+    sent = np.zeros(len(at), dtype=np.int64)
+    for index, body in bodies.items():
+        sent[index] = len(body)
+    data = np.frombuffer(b"".join(bodies[index] for index in sorted(bodies)), dtype=np.uint8)
+    ends = np.concatenate(([0], np.cumsum(sent)))
+    unpacked = Gathered(ends, data).array(pa.binary())
+    return {BODY: unpacked, **in_stretch(stretch, at, lengths, list(bodies))}
 
 
 def _body_columns(

@@ -75,13 +75,21 @@ class LogTask(InputPartition):
 
 
 class LogTable(TableReader):
-    """One query over a store directory. `for_figures`: Spark gets a few figures of all rows of a task."""
+    """One query over a store directory. `for_figures`: Spark gets a few figures of all rows of a task.
+
+    `in_place`: who takes the batches can map files, so bodies may stay where they are.
+    """
 
     def __init__(
-        self, options: ReadOptions, schema: StructType, *, for_figures: bool = False
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        *,
+        for_figures: bool = False,
+        in_place: bool = False,
     ) -> None:
         super().__init__(options)
-        self._columns = Columns.of(schema, options)
+        self._columns = Columns.of(schema, options, in_place=in_place)
         self._for_figures = for_figures
 
     def partitions(self) -> list[InputPartition]:

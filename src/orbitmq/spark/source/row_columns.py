@@ -189,13 +189,18 @@ class RowColumns:
         return Gathered(2 * ends, _HEX[ids].view(np.uint8)).array(pa.string())
 
     def _body(self) -> pa.Array:
-        at, lengths = self._ints("body_at"), self._ints("body_length")
+        at, lengths = self.bodies
         if (
             len(at) == 1
         ):  # Not copied: this may be a body larger than all memory that a task may use.
             start, end = int(at[0]), int(at[0] + lengths[0])
             return Gathered(np.array([0, end - start]), self.buffer[start:end]).array(pa.binary())
         return self._gathered(at, lengths).array(pa.binary())
+
+    @cached_property
+    def bodies(self) -> tuple[Ints, Ints]:
+        """The position of each body in the buffer, and its length."""
+        return self._ints("body_at"), self._ints("body_length")
 
     @cached_property
     def starts(self) -> Ints:
