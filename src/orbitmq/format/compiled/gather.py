@@ -9,8 +9,8 @@ from orbitmq.errors import FormatError
 from orbitmq.format.columns import PAIR, PART, ROW, SPANS, Bytes, Ints, Lists, Rows
 from orbitmq.format.compiled.arrays import frozen, frozen_rows
 from orbitmq.format.compiled.crc import masked_crc32
-from orbitmq.format.compiled.jit import helper, kernel
-from orbitmq.format.compiled.memory import copy, load_i32, prefetch
+from orbitmq.format.compiled.jit import helper, inlined, kernel
+from orbitmq.format.compiled.memory import copy, load_i32, prefetch, raw
 from orbitmq.format.compiled.text import find_byte, read_properties, same_bytes
 from orbitmq.format.record import BODY_AT, BODY_CRC_AT, HOST_V6_EXTRA
 
@@ -66,13 +66,14 @@ def _require(bad: int, rows: Rows) -> None:
 @kernel
 def _text_spans(buffer, rows, spans):
     """Fill `spans`; return -1, or the index of the first row that lies outside the buffer."""
+    source = raw(buffer)
     for index in range(len(rows)):
-        _prefetch_properties(buffer, rows, index)
+        _prefetch_properties(source, rows, index)
         row = rows[index]
         at, length = np.int64(row.properties_at), np.int64(row.properties_length)
         if not inside(at, length, len(buffer)):
             return index
-        tags, keys, unique, _, _, _, _, _ = read_properties(buffer, at, at + length)
+        tags, keys, unique, _, _, _, _, _ = read_properties(source, at, at + length)
         span = spans[index]
         span.tags_at = tags[0]
         span.tags_length = tags[1] - tags[0]
@@ -83,7 +84,7 @@ def _text_spans(buffer, rows, spans):
     return -1
 
 
-@helper
+@inlined
 def _prefetch_properties(buffer, rows, index):
     ahead = rows[min(index + _AHEAD, len(rows) - 1)]
     for line in range(min(_LINES_MAX, (np.int64(ahead.properties_length) >> 6) + 1)):

@@ -68,3 +68,10 @@ def helper(function: _Function) -> _Function:
     compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
     result: _Function = compiled
     return result
+
+
+def inlined(function: _Function) -> _Function:
+    """Compile a helper that is put into the kernel in place of the call: what is called for each record."""
+    compiled: Any = numba.njit(nogil=True, error_model="numpy", forceinline=True)(function)
+    result: _Function = compiled
+    return result

@@ -8,7 +8,7 @@ import numpy as np
 from orbitmq.format.columns import ROW, Bytes, Ints, Mark, Rows, ScanOptions, ScanResult, Stop
 from orbitmq.format.compiled.arrays import frozen
 from orbitmq.format.compiled.crc import masked_crc32
-from orbitmq.format.compiled.jit import helper, kernel
+from orbitmq.format.compiled.jit import helper, inlined, kernel
 from orbitmq.format.compiled.memory import (
     load_i16,
     load_i32,
@@ -16,6 +16,7 @@ from orbitmq.format.compiled.memory import (
     load_little_u32,
     load_little_u64,
     prefetch,
+    raw,
     trailing_zeros,
 )
 from orbitmq.format.compiled.text import (
@@ -71,18 +72,19 @@ _HIGHS: Final = np.uint64(0x8080808080808080)
 def scan(buffer: Bytes, start: int, end: int, base_offset: int, options: ScanOptions) -> ScanResult:
     source = frozen(buffer)
     at, end = max(int(start), 0), min(int(end), len(source))
+    delays = _delays(options.delay_ms)
     checks = (
         bool(options.check_crc),
         bool(options.check_property_crc),
         bool(options.check_offset),
-        _delays(options.delay_ms),
+        len(delays),
     )
     parts: list[Rows] = []
     count = 0
     while True:
         wanted = min(options.max_rows - count, max(_likely_rows(source, at, end), 2 * count))
         rows = np.empty(max(wanted, 0), dtype=ROW)
-        found, stop, at, stop_size = _scan(source, at, end, int(base_offset), checks, rows)
+        found, stop, at, stop_size = _scan(source, at, end, int(base_offset), checks, delays, rows)
         # Do not let a few rows keep the memory of the many that could have been there.
         parts.append(rows[:found] if 2 * found >= len(rows) else rows[:found].copy())
         count += found
@@ -135,15 +137,16 @@ def _skip_records(buffer, start, end, base_offset):
 
 
 @kernel
-def _scan(buffer, start, end, base_offset, checks, rows):
+def _scan(buffer, start, end, base_offset, checks, delays, rows):
+    source, delay_ms = raw(buffer), raw(delays)
     at = start
     count = 0
     while True:
-        stop, size = _look_at(buffer, at, end)
+        stop, size = _look_at(source, at, end)
         if stop == _GO_ON and count >= len(rows):
             stop = _FULL
         if stop == _GO_ON:
-            if _read_row(buffer, at, size, base_offset, checks, rows, count):
+            if _read_row(source, at, size, base_offset, checks, delay_ms, rows, count):
                 count += 1
                 at += size
                 continue
@@ -153,15 +156,16 @@ def _scan(buffer, start, end, base_offset, checks, rows):
 
 @kernel
 def _find_record(buffer, start, end, base_offset, check_crc):
-    row = np.empty(1, dtype=ROW)
-    checks = (check_crc, False, True, np.empty(0, dtype=np.int64))
-    at = _next_magic(buffer, start + MAGIC_AT, end)
+    row, no_delays = np.empty(1, dtype=ROW), np.empty(0, dtype=np.int64)
+    checks = (check_crc, False, True, 0)
+    source, delay_ms = raw(buffer), raw(no_delays)
+    at = _next_magic(source, start + MAGIC_AT, end)
     while at < end:
         here = at - MAGIC_AT
-        stop, size = _look_at(buffer, here, end)
-        if stop == _GO_ON and _read_row(buffer, here, size, base_offset, checks, row, 0):
+        stop, size = _look_at(source, here, end)
+        if stop == _GO_ON and _read_row(source, here, size, base_offset, checks, delay_ms, row, 0):
             return here
-        at = _next_magic(buffer, at + 1, end)
+        at = _next_magic(source, at + 1, end)
     return -1
 
 
@@ -191,7 +195,7 @@ def _is_record_magic(little):
     return little == _LITTLE_V1 or little == _LITTLE_V2  # noqa: PLR1714 - no tuples of constants
 
 
-@helper
+@inlined
 def _look_at(buffer, at, end):
     """Return (_GO_ON, the record's size), or why no record can be read here and the size field."""
     left = end - at
@@ -225,10 +229,10 @@ def _fixed_bytes(sys_flag):
     return BODY_AT + HOST_V6_EXTRA * ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1))
 
 
-@helper
-def _read_row(buffer, at, size, base_offset, checks, rows, count):
+@inlined
+def _read_row(buffer, at, size, base_offset, checks, delay_ms, rows, count):
     """Check the record of `size` bytes at `at` and fill its row; return whether it passed."""
-    check_crc, check_property_crc, check_offset, delay_ms = checks
+    check_crc, check_property_crc, check_offset, delay_count = checks
     end = at + size
     # Without these the processor waits for memory at the start and at the end of each record. The next
     # ones are expected to be about as long as this one. Where no body is read, the one after the next is
@@ -286,7 +290,7 @@ def _read_row(buffer, at, size, base_offset, checks, rows, count):
         valid, level = parse_number(buffer, delay[0], delay[1], 32)
         if not valid:
             return False
-        level = min(level, len(delay_ms) - 1)
+        level = min(level, delay_count - 1)
         if level > 0:
             delayed = True
             wait_ms = delay_ms[level]
