@@ -1,12 +1,18 @@
 """The plan of a log that is being written: what a listing missed, what is not yet whole."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from log_builder import LogBuilder, write_log
+from orbitmq.format import checkpoint as checkpoint_format
+from orbitmq.log_read import Segment, plan_log
 from orbitmq.log_read import plan as plan_module
-from orbitmq.log_read import plan_log
+from orbitmq.log_read import reader as reader_module
+from orbitmq.message import AppendRequest
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.store import MessageStore
 
 
 @pytest.fixture
@@ -75,3 +81,60 @@ def test_torn_properties_are_not_waited_for_for_ever(built: tuple[LogBuilder, Pa
     (root / "commitlog" / f"{3 * 1024:020d}").write_bytes(bytes(builder.segments[3]))
 
     assert plan_log(root).end == builder.written
+
+
+def test_the_zeros_behind_a_closed_log_are_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
+        store.append_many([AppendRequest("Orders", 0, b"hello")] * 100)
+        end = store.max_log_offset
+    searched: list[int] = []
+
+    def find_record(_segment: Segment, start: int, *_rest: object) -> None:
+        searched.append(start)
+
+    monkeypatch.setattr(reader_module, "find_record", find_record)
+    assert (plan_log(tmp_path).end, searched) == (end, [])
+
+    (tmp_path / "abort").touch()  # it was not closed
+    assert (plan_log(tmp_path).end, searched) == (end, [end + 1])
+
+
+def test_what_another_broker_added_to_a_closed_log_belongs_to_it(tmp_path: Path) -> None:
+    with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
+        store.append_many([AppendRequest("Orders", 0, b"hello")] * 100)
+    checkpoint = (tmp_path / "checkpoint").read_bytes()
+    with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
+        store.append_many([AppendRequest("Orders", 0, b"hello")])
+        end = store.max_log_offset
+    (tmp_path / "checkpoint").write_bytes(checkpoint)
+
+    assert plan_log(tmp_path).end == end
+
+
+@pytest.mark.parametrize("why", ["it was killed", "its queues were not written"])
+def test_a_record_behind_a_hole_belongs_to_a_log_that_was_not_closed_there(
+    tmp_path: Path, why: str
+) -> None:
+    with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
+        store.append_many([AppendRequest("Orders", 0, b"hello")] * 100)
+    at_hole = (tmp_path / "checkpoint").read_bytes()
+    with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
+        (lost,) = store.append_many([AppendRequest("Orders", 0, b"hello")])
+        store.append_many([AppendRequest("Orders", 0, b"hello")])
+        end = store.max_log_offset
+    with next((tmp_path / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(lost.log_offset)
+        file.write(bytes(lost.size))
+    if why == "it was killed":
+        (tmp_path / "abort").touch()
+    else:
+        known = checkpoint_format.decode(at_hole)
+        assert known.extension is not None
+        at_hole = checkpoint_format.encode(
+            replace(known, extension=replace(known.extension, log_end=end))
+        )
+    (tmp_path / "checkpoint").write_bytes(at_hole)
+
+    assert plan_log(tmp_path).end == end

@@ -27,9 +27,12 @@ from orbitmq.errors import (
     NotAStoreError,
     SparkSetupError,
 )
+from orbitmq.message import AppendRequest
 from orbitmq.spark.columns import install
 from orbitmq.spark.failures import clear_errors
 from orbitmq.spark.source.metrics import read_metrics
+from orbitmq.store.config import StoreConfig
+from orbitmq.store.store import MessageStore
 from orbitmq.units import MiB
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -249,6 +252,21 @@ def test_groups_are_counted_by_python_where_that_gives_few_rows(
     ):
         by = [F.expr(text) for text in left[1]]
         assert "Groups: " not in _plan(counted("auto", left[0], by, *left[2:])), left
+
+
+@pytest.mark.feature("P17")
+def test_a_count_has_so_many_tasks_for_each_core(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark.sparkContext.defaultParallelism == 2
+    root, metrics = tmp_path / "store", tmp_path / "metrics"
+    with MessageStore.open(StoreConfig(root=root), background=False) as store:
+        for _ in range(16):
+            store.append_many([AppendRequest("Orders", 0, bytes(1 * MiB))] * 20)
+    counted = _load(spark, root, metricsPath=metrics).groupBy("topic").count()
+
+    assert [tuple(row) for row in counted.collect()] == [("Orders", 320)]
+    assert (
+        read_metrics(metrics).tasks == 4
+    )  # of 80 MiB; five, if nobody had said how many cores there are
 
 
 @pytest.mark.feature("P17")

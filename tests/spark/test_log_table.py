@@ -33,24 +33,25 @@ def test_a_long_log_has_longer_splits(tmp_path: Path, log_bytes: int, split_byte
 
 @pytest.mark.parametrize(
     ("log_bytes", "split_bytes"),
-    [(0, 64 * MiB), (1 * GiB, 128 * MiB), (4 * GiB, 512 * MiB), (100 * GiB, 512 * MiB)],
+    [(0, 64 * MiB), (1 * GiB, 128 * MiB), (4 * GiB, 512 * MiB), (100 * GiB, 1 * GiB)],
 )
 def test_a_count_has_longer_ones(tmp_path: Path, log_bytes: int, split_bytes: int) -> None:
     plan = LogPlan(StoreLayout(tmp_path), (), 0, log_bytes)
 
-    assert usual_split_bytes(plan, for_figures=True) == split_bytes
+    assert usual_split_bytes(plan, figures_splits=8) == split_bytes
 
 
-def test_a_query_that_asks_for_figures_has_fewer_tasks_than_one_for_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("cores", "tasks"), [(0, 8), (1, 2), (2, 4), (20, 40)])
+def test_a_query_that_asks_for_figures_has_so_many_tasks_for_each_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, tasks: int
 ) -> None:
     monkeypatch.setattr(log_table, "SPLIT_BYTES", 1_000)
     with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
         store.append_many([AppendRequest("Orders", 0, bytes(1_000))] * 200)
     rows = Query(options={"path": str(tmp_path)}, now_ms=0, schema=MESSAGE_SCHEMA.json())
-    figures = replace(rows, groups=Groups(["topic"], [Aggregate("count")]))
+    figures = replace(rows, groups=Groups(["topic"], [Aggregate("count")]), cores=cores)
 
-    assert (len(rows.tasks()), len(figures.tasks())) == (32, 8)
+    assert (len(rows.tasks()), len(figures.tasks())) == (32, tasks)
 
 
 def test_a_task_hands_on_its_figures_as_one_batch(tmp_path: Path) -> None:

@@ -22,12 +22,14 @@ from orbitmq.format import checkpoint as checkpoint_format
 from orbitmq.format.columns import Bytes, ScanOptions
 from orbitmq.format.kernels import Kernels, compiled, plain
 from orbitmq.log_read.reader import ReadState, Skip, chunks
-from orbitmq.log_read.segment import open_segment
+from orbitmq.log_read.segment import Segment, open_segment
 from orbitmq.units import MiB
 
 LISTINGS_MAX: Final = 5
 PLAIN_BYTES: Final = 1 * MiB
 """So much is read by the plain kernels in less time than it takes to load the fast ones."""
+LENGTH_BYTES: Final = 4
+"""A record begins with its length, which is never zero."""
 WRITING_MS_MAX: Final = 200
 """So long a writer may take between two bytes of a record."""
 
@@ -99,9 +101,12 @@ def find_end(file: SegmentFile, layout: StoreLayout, kernels: Kernels | None = N
     record at the end may be half written. Without `kernels` the fast ones are loaded if it is much.
     """
     segment = open_segment(file.path, file.base_offset)
-    start = _checkpointed_offset(layout)
+    known = _checkpointed(layout)
+    start = known.dispatched_offset if known is not None else -1
     if not file.base_offset <= start <= segment.end_offset:
         start = file.base_offset
+    elif known is not None and known.log_end == start and _is_closed(segment, start, layout):
+        return start
     written = file.base_offset + segment.data_end()
     if kernels is None:
         kernels = compiled() if written - start > PLAIN_BYTES else plain()
@@ -125,13 +130,25 @@ def _let_finish(data: Bytes, row: np.void) -> None:
         time.sleep(0.001)
 
 
-def _checkpointed_offset(layout: StoreLayout) -> int:
+def _checkpointed(layout: StoreLayout) -> checkpoint_format.Extension | None:
     data = read_whole(Disk(), layout.checkpoint)
     try:
-        extension = checkpoint_format.decode(data).extension if data else None
+        return checkpoint_format.decode(data).extension if data else None
     except FormatError:
-        return -1
-    return extension.dispatched_offset if extension is not None else -1
+        return None
+
+
+def _is_closed(segment: Segment, log_end: int, layout: StoreLayout) -> bool:
+    """Tell whether the store was closed when its log ended there, and nobody has written since.
+
+    Then no record lies behind, and the zeros that a segment begins its life with, up to a gigabyte, are
+    not looked at.
+    """
+    if layout.abort.exists():
+        return False
+    position = log_end - segment.base_offset
+    end = min(position + LENGTH_BYTES, len(segment.data))
+    return not segment.bring(position, end)[position:end].any()
 
 
 def _list_files(layout: StoreLayout) -> list[SegmentFile]:

@@ -39,6 +39,7 @@ import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.IntVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
+import org.apache.spark.SparkContext;
 import org.apache.spark.SparkFiles;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.python.PythonUtils;
@@ -155,6 +156,7 @@ public class DefaultSource implements TableProvider {
     }
     // One moment for the whole query, whoever reads its options: "now-1h" is to mean the same in all tasks.
     query.put("now_ms", System.currentTimeMillis());
+    query.put("cores", SparkContext.getOrCreate().defaultParallelism());
     if (schema != null) {
       query.put("schema", schema.json());
     }

@@ -15,7 +15,13 @@ from pyspark.sql.types import StructType
 
 from orbitmq.spark.columns.groups import Groups
 from orbitmq.spark.shared_paths import absolute_text
-from orbitmq.spark.source.log_table import PLACE_BYTES, LogTable, LogTask
+from orbitmq.spark.source.log_table import (
+    FIGURES_SPLITS,
+    FIGURES_SPLITS_PER_CORE,
+    PLACE_BYTES,
+    LogTable,
+    LogTask,
+)
 from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.pushdown import pushed
@@ -65,7 +71,10 @@ MERGED_ROWS: Final = 65_536
 
 
 class Query(msgspec.Struct, frozen=True):
-    """One query over a store directory. `now_ms` is the time of its options, in every process."""
+    """One query over a store directory. `now_ms` is the time of its options, in every process.
+
+    `cores` is how many tasks run at once, 0: nobody knows.
+    """
 
     options: dict[str, str]
     now_ms: int
@@ -74,6 +83,7 @@ class Query(msgspec.Struct, frozen=True):
     filters: list[FilterText] = []
     limit: int | None = None
     groups: Groups | None = None
+    cores: int = 0
 
     def schema_text(self) -> str:
         """Return the schema of the whole table as Spark writes it."""
@@ -161,8 +171,10 @@ class Query(msgspec.Struct, frozen=True):
             names = self.groups.columns()
         known = {field.name: field for field in (*MESSAGE_SCHEMA.fields, *whole.fields)}
         schema = StructType([known[name] for name in names])
-        figures = self.groups is not None
-        table = LogTable(self._options, schema, for_figures=figures, in_place=not figures)
+        splits = None
+        if self.groups is not None:
+            splits = FIGURES_SPLITS_PER_CORE * self.cores or FIGURES_SPLITS
+        table = LogTable(self._options, schema, figures_splits=splits, in_place=self.groups is None)
         if table.push([one for one in self._filters() if one is not None]):
             raise ValueError("a filter that was taken is no longer taken")
         return table

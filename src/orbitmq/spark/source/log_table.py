@@ -46,16 +46,18 @@ from orbitmq.spark.source.options import BadRecords, ReadOptions
 from orbitmq.spark.source.pushdown import TableReader
 from orbitmq.spark.source.segment import open_segment, open_split
 from orbitmq.spark.source.selection import RowSelection
-from orbitmq.units import KiB, MiB
+from orbitmq.units import GiB, KiB, MiB
 
 logger = logging.getLogger(__name__)
 
 SPLIT_BYTES_MAX: Final = 256 * MiB
 SPLITS_MIN: Final = 32
 """A log is cut into so many before they become longer: enough to share among the cores of a machine."""
-FIGURES_SPLIT_BYTES_MAX: Final = 512 * MiB
-FIGURES_SPLITS_MIN: Final = 8
+FIGURES_SPLIT_BYTES_MAX: Final = 1 * GiB
 """Of a read that gives Spark figures instead of rows: to scan 64 MiB takes less than a task of Spark does."""
+FIGURES_SPLITS_PER_CORE: Final = 2
+FIGURES_SPLITS: Final = 8
+"""Where nobody has said how many cores there are."""
 PLACE_BYTES: Final = 64 * KiB
 """What reading a single record is taken to cost, in bytes of a scan."""
 HEADER_BYTES_MAX: Final = 128 * KiB
@@ -75,7 +77,8 @@ class LogTask(InputPartition):
 
 
 class LogTable(TableReader):
-    """One query over a store directory. `for_figures`: Spark gets a few figures of all rows of a task.
+    """One query over a store directory. `figures_splits`: Spark gets a few figures of all rows of a task,
+    so about so many tasks are enough.
 
     `in_place`: who takes the batches can map files, so bodies may stay where they are.
     """
@@ -85,12 +88,12 @@ class LogTable(TableReader):
         options: ReadOptions,
         schema: StructType,
         *,
-        for_figures: bool = False,
+        figures_splits: int | None = None,
         in_place: bool = False,
     ) -> None:
         super().__init__(options)
         self._columns = Columns.of(schema, options, in_place=in_place)
-        self._for_figures = for_figures
+        self._figures_splits = figures_splits
 
     def partitions(self) -> list[InputPartition]:
         """Look at the store and cut it into tasks."""
@@ -118,7 +121,7 @@ class LogTable(TableReader):
     def _splits(self, plan: LogPlan, names: StoreNames) -> list[Split]:
         options = self._options
         start, end = options.start_offset, options.end_offset
-        usual = usual_split_bytes(plan, start, end, for_figures=self._for_figures)
+        usual = usual_split_bytes(plan, start, end, figures_splits=self._figures_splits)
         if names.is_remote:
             usual = min(usual, SPLIT_BYTES)
         return cut(plan, options.split_bytes or usual, start, end)
@@ -172,7 +175,11 @@ def _gaps(plan: LogPlan, options: ReadOptions, names: StoreNames) -> list[Gap]:
 
 
 def usual_split_bytes(
-    plan: LogPlan, start: int | None = None, end: int | None = None, *, for_figures: bool = False
+    plan: LogPlan,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    figures_splits: int | None = None,
 ) -> int:
     """Return a split's length for a read of [start, end).
 
@@ -182,8 +189,8 @@ def usual_split_bytes(
     first = plan.start if start is None else max(start, plan.start)
     last = plan.end if end is None else min(end, plan.end)
     least, longest = SPLITS_MIN, SPLIT_BYTES_MAX
-    if for_figures:
-        least, longest = FIGURES_SPLITS_MIN, FIGURES_SPLIT_BYTES_MAX
+    if figures_splits is not None:
+        least, longest = figures_splits, FIGURES_SPLIT_BYTES_MAX
     return min(max((last - first) // least, SPLIT_BYTES), longest)
 
 
