@@ -18,9 +18,9 @@ SYNC = {"role": Role.SYNC_PRIMARY}
 
 def log_bytes(store: MessageStore) -> bytes:
     at, parts = store.min_log_offset, []
-    while (view := store.replication.read(at, 1 << 30)) is not None:
-        parts.append(bytes(view))
-        at += len(view)
+    while (span := store.replication.read(at, 1 << 30)) is not None:
+        parts.append(bytes(span.view))
+        at += len(span.view)
     return b"".join(parts)
 
 

@@ -32,8 +32,8 @@ def written(scene: Scene) -> tuple[int, int, bytes]:
         end = store.max_log_offset
         cut = scene.history.acked[KEPT].log_offset
         views = []
-        while (view := store.replication.read(cut + sum(map(len, views)), 1 << 30)) is not None:
-            views.append(bytes(view))
+        while (span := store.replication.read(cut + sum(map(len, views)), 1 << 30)) is not None:
+            views.append(bytes(span.view))
     return cut, end, b"".join(views)
 
 

@@ -7,7 +7,6 @@ A peer that does not read what it asked for is not read from until it does.
 import asyncio
 import ipaddress
 import logging
-import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from orbitmq.errors import (
 )
 from orbitmq.message import Host
 from orbitmq.net.config import NetConfig
-from orbitmq.net.file_parts import FilePart, Part, send_now, views
+from orbitmq.net.file_parts import Part, PartSender, views
 from orbitmq.net.spin import Spin
 from orbitmq.wire.codes import VERSION
 from orbitmq.wire.command import ONEWAY_FLAG, Command, Encoding, Opaques
@@ -102,13 +101,13 @@ class Connection(asyncio.Protocol):
         self._sweep_at = 0.0
         self._out: list[Part] = []
         self._has_views = False  # something in _out is no bytes
-        self._own_socket: socket.socket | None = None  # for sendfile
         self._backlog: list[Command] = []
         self._in_turn = False  # a flush follows anyway
         self._paused = False
         self._started = False
         self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._sender: PartSender = cast(PartSender, None)
         self._gone: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -123,6 +122,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._sender = PartSender(self._transport)
         self._loop = asyncio.get_running_loop()
         self._gone = self._loop.create_future()
         self.active_at = self._loop.time()
@@ -167,8 +167,7 @@ class Connection(asyncio.Protocol):
         self.closed = True
         self._out.clear()
         self._backlog.clear()
-        if self._own_socket is not None:
-            self._own_socket.close()
+        self._sender.close()
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
         self._handler.on_close(self, exc)
@@ -369,7 +368,8 @@ class Connection(asyncio.Protocol):
         frames, self._out = self._out, []
         self.active_at = self._loop.time()
         if self._has_views:
-            self._write_views(frames)
+            self._has_views = False
+            self._sender.send(frames)
         else:
             plain = cast(list[bytes], frames)
             self._transport.write(plain[0] if len(plain) == 1 else b"".join(plain))
@@ -377,24 +377,6 @@ class Connection(asyncio.Protocol):
             held = self._transport.get_write_buffer_size()
             if held > self._config.write_buffer_bytes_max:
                 self._give_up(RemoteProtocolError(f"{held} bytes wait that it does not read"))
-
-    def _write_views(self, parts: Sequence[Part]) -> None:
-        """Write without copying; parts of files by sendfile, if nothing waits to be sent before them."""
-        self._has_views = False
-        by_file = any(isinstance(part, FilePart) for part in parts)
-        if by_file and not self._transport.get_write_buffer_size():
-            rest = send_now(self._socket(), parts)
-        else:
-            rest = views(parts)
-        if rest:
-            self._transport.writelines(rest)
-
-    def _socket(self) -> socket.socket:
-        """Return the socket under a descriptor of our own: the transport's is not for others to use."""
-        if self._own_socket is None:
-            fd = self._transport.get_extra_info("socket").fileno()
-            self._own_socket = socket.socket(fileno=os.dup(fd))
-        return self._own_socket
 
     # --- the end ---
 

@@ -1,5 +1,6 @@
-"""Parts of an answer that lie in files: sent by the kernel, or from the mapping where it cannot."""
+"""Parts of what is sent that lie in files: sent by the kernel, or from the mapping where it cannot."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Sequence
@@ -21,6 +22,36 @@ Part = bytes | memoryview | FilePart
 def views(parts: Sequence[Part]) -> list[bytes | memoryview]:
     """Return the bytes of all parts, without copying any."""
     return [part.view if isinstance(part, FilePart) else part for part in parts]
+
+
+class PartSender:
+    """Sends parts on a transport's connection. Belongs to the loop's thread."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._own_socket: socket.socket | None = None
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Send without copying; parts of files by sendfile, if nothing waits to be sent before them."""
+        by_file = any(isinstance(part, FilePart) for part in parts)
+        if by_file and not self._transport.get_write_buffer_size():
+            rest = send_now(self._socket(), parts)
+        else:
+            rest = views(parts)
+        if rest:
+            self._transport.writelines(rest)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        if self._own_socket is not None:
+            self._own_socket.close()
+
+    def _socket(self) -> socket.socket:
+        """Return the socket under a descriptor of our own: the transport's is not for others to use."""
+        if self._own_socket is None:
+            fd = self._transport.get_extra_info("socket").fileno()
+            self._own_socket = socket.socket(fileno=os.dup(fd))
+        return self._own_socket
 
 
 def send_now(sock: socket.socket, parts: Sequence[Part]) -> list[bytes | memoryview]:

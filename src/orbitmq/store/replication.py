@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from orbitmq.store.log.commit_log import CommitLog
 from orbitmq.store.log.flush import LogFlusher
+from orbitmq.store.log.mapped_file import LogSpan
 
 
 class Replication:
@@ -23,9 +24,9 @@ class Replication:
         """How far replicas may have the log: whole records, with sync flush those on disk."""
         return self._log.visible_offset()
 
-    def read(self, log_offset: int, bytes_max: int) -> memoryview | None:
-        """Return a view of what is visible from this offset on, within one segment; None: nothing is."""
-        return self._log.read_bytes(log_offset, bytes_max)
+    def read(self, log_offset: int, bytes_max: int) -> LogSpan | None:
+        """Return what is visible from this offset on, within one segment; None: nothing is."""
+        return self._log.read_span(log_offset, bytes_max)
 
     # A replica's side
 

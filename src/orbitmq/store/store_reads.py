@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from orbitmq.errors import FormatError, StoreClosedError
 from orbitmq.format.columns import ScanOptions
@@ -18,6 +18,7 @@ from orbitmq.store.assembly import StoreParts
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.index.key_query import COUNT_MAX, TIME_MAX, KeyQuery
 from orbitmq.store.log.log_reader import store_ms_of
+from orbitmq.store.log.mapped_file import LogSpan
 from orbitmq.store.queues.batch_queue import BatchQueues
 from orbitmq.store.queues.consume_queue import ConsumeQueues
 from orbitmq.store.queues.time_search import batch_offset_by_time, offset_by_time
@@ -29,14 +30,6 @@ from orbitmq.store.reads.tag_filter import MessageFilter, TagFilter
 
 NO_TIME = -1
 _SCAN_ROWS: Final = 1 << 16  # at a time
-
-
-class LogSpan(NamedTuple):
-    """Records that lie side by side: where in which file, and their bytes."""
-
-    path: Path
-    position: int
-    view: memoryview
 
 
 class StoreReads:

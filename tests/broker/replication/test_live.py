@@ -1,6 +1,7 @@
 """Brokers of ours as primary and replica, over real sockets."""
 
 import asyncio
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from async_run import until
 from ha_world import SYNC, Peer, equal, log_bytes, primary, replica, send_many
 from live_broker import LOOPBACK, LiveClient, run_live
+from orbitmq.broker.replication import link
 from orbitmq.broker.replication.link import LARGE_FRAME_BYTES, MUCH_BYTES
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
@@ -214,11 +216,22 @@ def test_who_says_nothing_is_sent_nothing_and_goes(tmp_path: Path) -> None:
     run_live(main)
 
 
-def test_a_replica_far_behind_gets_everything_in_larger_frames(tmp_path: Path) -> None:
+def test_a_replica_far_behind_gets_everything_in_larger_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_file: list[int] = []
+    sendfile = os.sendfile
+
+    def counted(*given: int) -> int:
+        by_file.append(sendfile(*given))
+        return by_file[-1]
+
     async def main() -> None:
         sizes = {"segment_bytes": 4 << 20}
         async with primary(tmp_path, sizes) as one:
             await send_many(one, 260, size=60_000)
+            monkeypatch.setattr(link, "BEHIND_BYTES", 8 << 20)
+            monkeypatch.setattr(os, "sendfile", counted)
             assert one.context.store.max_log_offset > 12 << 20  # more than is taken to be in memory
             async with replica(tmp_path, one.ha_address, sizes) as other:
                 await equal(one, other)
@@ -230,6 +243,7 @@ def test_a_replica_far_behind_gets_everything_in_larger_frames(tmp_path: Path) -
                 lengths[end - at > MUCH_BYTES].add(len(data))
                 at += len(data)
             assert (max(lengths[True]), max(lengths[False])) == (LARGE_FRAME_BYTES, 32 << 10)
+            assert sum(by_file) > end // 2  # the rest are small frames, and what a full socket left
             peer.close()
 
     run_live(main)

@@ -1,10 +1,10 @@
 """ReplicaLink: one replica at a primary's HA port; it gets the log from where it says that its own ends.
 
-The log is sent as it lies in the mapped segments, so many bytes in a frame (haTransferBatchSize), as far
-as it is visible; when much waits, in larger frames, for both sides have work to do for each. What was
-appended a moment ago is in memory and is sent from the event loop: at once when a producer's answer waits for
-replicas, else with the next round of dispatch. A replica that is far behind needs pages that may be on disk
-only: a thread reads those ahead of what is sent, the loop waits for none.
+The log is sent as it lies in the segments, so many bytes in a frame (haTransferBatchSize), as far as it is
+visible; when much waits, in larger frames, for both sides have work to do for each. Those are sent by
+sendfile, without a copy. What was appended a moment ago is in memory and is sent from the event loop: at once
+when a producer's answer waits for replicas, else with the next round of dispatch. A replica that is far
+behind needs pages that may be on disk only: a thread reads those ahead of what is sent, the loop waits for none.
 
 A report that is beyond what was sent, goes back, or asks for what the log does not have closes the
 connection, and counts nothing: answers to producers wait for reports.
@@ -20,6 +20,8 @@ from orbitmq.broker.config import BrokerConfig
 from orbitmq.broker.replication.rate import ByteRate
 from orbitmq.clock import Clock
 from orbitmq.format.ha_frame import HEADER, REPORT
+from orbitmq.net.file_parts import FilePart, PartSender
+from orbitmq.store.log.mapped_file import LogSpan
 from orbitmq.store.replication import Replication
 from orbitmq.units import KiB, MiB
 from orbitmq.wire.bodies.failover import Member
@@ -27,7 +29,7 @@ from orbitmq.wire.bodies.replication import ReplicaConnection
 
 logger = logging.getLogger(__name__)
 
-BEHIND_BYTES: Final = 8 * MiB
+BEHIND_BYTES: Final = 64 * MiB
 """Who is further behind gets bytes that may not be in memory."""
 LOAD_BYTES: Final = 2 * MiB
 """So much is read into memory at a time."""
@@ -65,6 +67,7 @@ class ReplicaLink(asyncio.Protocol):
     def __init__(self, owner: ReplicaOwner) -> None:
         self._owner, self._log = owner, owner.log
         self._transport: asyncio.Transport | None = None
+        self._sender: PartSender | None = None
         self.peer = "?"
         self.next_offset = -1  # of what is sent next; -1: nothing was asked for yet
         self.reported = -1
@@ -81,10 +84,14 @@ class ReplicaLink(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        self._sender = PartSender(self._transport)
+        # All of it has to leave before more is sent: what is sent behind nothing goes by sendfile.
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX, low=0)
         self._owner.on_open(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._sender is not None:
+            self._sender.close()
         if self._transport is not None:
             self._transport = None
             logger.info("replica %s: gone, at log offset %d", self.peer, self.reported)
@@ -175,21 +182,28 @@ class ReplicaLink(asyncio.Protocol):
             bytes_max = self._bytes_max()
             if not bytes_max:
                 return
-            view = self._log.read(self.next_offset, bytes_max)
-            if view is None:
+            span = self._log.read(self.next_offset, bytes_max)
+            if span is None:
                 if self.next_offset < self._log.first_offset:
                     self.close(f"log offset {self.next_offset} was cleaned before it was sent")
                 return
-            self._write(view)
+            self._write(span)
 
-    def _write(self, view: memoryview | bytes) -> None:
+    def _write(self, span: LogSpan | None) -> None:
+        """Send a frame with these bytes of the log, or with none."""
         assert self._transport is not None
-        header = HEADER.pack(self.next_offset, len(view))
-        self._transport.write(header)
-        if view:
-            self._transport.write(view)
-        self.next_offset += len(view)
-        self._rate.add(len(header) + len(view))
+        assert self._sender is not None
+        length = 0 if span is None else len(span.view)
+        header = HEADER.pack(self.next_offset, length)
+        if span is None:
+            self._transport.write(header)
+        elif length >= LARGE_FRAME_BYTES:
+            self._sender.send([header, FilePart(*span)])
+        else:
+            self._transport.write(header)
+            self._transport.write(span.view)
+        self.next_offset += length
+        self._rate.add(len(header) + length)
         self._sent_ms = self._owner.clock.monotonic_ms()
 
     def _bytes_max(self) -> int:
@@ -206,12 +220,13 @@ class ReplicaLink(asyncio.Protocol):
         return min(batch, max(self._loaded_offset - start, 0))
 
     def _load(self, start: int) -> bool:
-        view = self._log.read(start, LOAD_BYTES)
-        if view is None:
+        span = self._log.read(start, LOAD_BYTES)
+        if span is None:
             return False
+        end = start + len(span.view)
         self._loading = True
-        loading = self._owner.loop.run_in_executor(None, load, view)
-        loading.add_done_callback(lambda done: self._on_loaded(start + len(view)))
+        loading = self._owner.loop.run_in_executor(None, load, span.view)
+        loading.add_done_callback(lambda done: self._on_loaded(end))
         return True
 
     def _on_loaded(self, end: int) -> None:
@@ -227,7 +242,7 @@ class ReplicaLink(asyncio.Protocol):
         self.send()
         waits = self._transport is None or self._paused or self.next_offset < 0
         if not waits and now - self._sent_ms >= config.ha_heartbeat_ms:
-            self._write(b"")
+            self._write(None)
 
 
 def load(view: memoryview) -> int:

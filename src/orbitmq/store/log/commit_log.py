@@ -18,7 +18,7 @@ from orbitmq.store.flags import RunningFlags
 from orbitmq.store.log.allocate import SegmentAllocator
 from orbitmq.store.log.append_rules import AppendRules
 from orbitmq.store.log.appender import Appender
-from orbitmq.store.log.mapped_file import MappedFile
+from orbitmq.store.log.mapped_file import LogSpan, MappedFile
 from orbitmq.store.log.queue_offsets import QueueOffsets
 from orbitmq.store.log.replicated import ReplicatedLog
 from orbitmq.store.log.segment_list import SegmentList
@@ -154,15 +154,15 @@ class CommitLog:
             return None
         return segment.slice(log_offset - segment.base_offset, size)
 
-    def read_bytes(self, log_offset: int, bytes_max: int) -> memoryview | None:
+    def read_span(self, log_offset: int, bytes_max: int) -> LogSpan | None:
         """Return what is visible from this offset on, within one segment; None: nothing is there."""
         segment = self.segments.find(log_offset)
         if segment is None:
             return None
         end = min(self.visible_offset(), segment.end_offset, log_offset + bytes_max)
-        if end <= log_offset:
-            return None
-        return segment.slice(log_offset - segment.base_offset, end - log_offset)
+        position = log_offset - segment.base_offset
+        view = segment.slice(position, end - log_offset) if end > log_offset else None
+        return None if view is None else LogSpan(segment.path, position, view)
 
     def iter_ranges(self, start: int, end: int) -> Iterator[tuple[int, Bytes, int, int]]:
         """Yield (base offset, segment bytes, start position, end position) for each segment of a range."""

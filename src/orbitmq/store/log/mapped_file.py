@@ -21,6 +21,7 @@ import mmap
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,14 @@ from orbitmq.store.log.page_memory import lock_pages, populate, resident_pages, 
 from orbitmq.units import PAGE_BYTES
 
 _log = logging.getLogger(__name__)
+
+
+class LogSpan(NamedTuple):
+    """Bytes of the log that lie side by side: where in which file, and the bytes themselves."""
+
+    path: Path
+    position: int
+    view: memoryview
 
 
 class MappedFile:
