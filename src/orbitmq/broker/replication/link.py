@@ -2,9 +2,9 @@
 
 The log is sent as it lies in the segments, so many bytes in a frame (haTransferBatchSize), as far as it is
 visible; when much waits, in larger frames, for both sides have work to do for each. Those are sent by
-sendfile, without a copy. What was appended a moment ago is in memory and is sent from the event loop: at once
-when a producer's answer waits for replicas, else with the next round of dispatch. A replica that is far
-behind needs pages that may be on disk only: a thread reads those ahead of what is sent, the loop waits for none.
+sendfile, without a copy. What was appended a moment ago is in memory and is sent from the event loop: at
+once when a producer's answer waits for replicas, else with the next round of dispatch. A replica that is far
+behind needs pages that may be on disk only: a thread reads those ahead, and the loop waits for none.
 
 A report that is beyond what was sent, goes back, or asks for what the log does not have closes the
 connection, and counts nothing: answers to producers wait for reports.
