@@ -1,18 +1,22 @@
 """How a read of the log is shared out among tasks."""
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from orbitmq.files.layout import StoreLayout
-from orbitmq.log_read import LogPlan
+from orbitmq.log_read import LogPlan, windows
 from orbitmq.message import AppendRequest
 from orbitmq.spark.columns.groups import Aggregate, Groups
 from orbitmq.spark.columns.query import Query
 from orbitmq.spark.source import log_table
+from orbitmq.spark.source.in_place import AT, LENGTH, mark_of
 from orbitmq.spark.source.log_table import usual_split_bytes
 from orbitmq.spark.source.metrics import ReadMetrics
+from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
@@ -72,3 +76,33 @@ def test_a_task_hands_on_its_figures_as_one_batch(tmp_path: Path) -> None:
     assert batch.schema.equals(asked.arrow_schema())
     found = {tuple(row.values()) for row in batch.to_pylist()}
     assert found == {("Orders", 20_000, 1, 3, 0), ("Bills", 10_000, 0, 0, 0)}
+
+
+@pytest.mark.parametrize("window_bytes", [3_000, 20_000, 16 * MiB])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_batches_hold_their_bodies_when_the_window_has_moved_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window_bytes: int, in_place: bool
+) -> None:
+    bodies = [bytes([number]) * 1_500 for number in range(200)]
+    with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
+        store.append_many([AppendRequest("Orders", 0, body) for body in bodies])
+    monkeypatch.setattr(windows, "WINDOW_BYTES", window_bytes)
+    options = ReadOptions.parse({"path": str(tmp_path), "splitBytes": "1g"}, now_ms=0)
+    table = log_table.LogTable(options, MESSAGE_SCHEMA, in_place=in_place)
+
+    (task,) = table.partitions()
+    batches = list(table.batches(task, "", ReadMetrics(tasks=1)))
+
+    assert [body for batch in batches for body in _bodies(batch, in_place)] == bodies
+    assert (len(batches) > 1) == (window_bytes < 16 * MiB)
+
+
+def _bodies(batch: pa.RecordBatch, in_place: bool) -> list[bytes]:
+    if not in_place:
+        return batch.column("body").to_pylist()
+    stretch = json.loads(mark_of(batch))
+    with Path(stretch["path"]).open("rb") as file:
+        file.seek(stretch["start"])
+        data = file.read(stretch["length"])
+    places = zip(batch.column(AT).to_pylist(), batch.column(LENGTH).to_pylist(), strict=True)
+    return [data[at : at + length] for at, length in places]

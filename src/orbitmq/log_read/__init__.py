@@ -6,6 +6,7 @@
     parallel.py  a log from end to end, in order, with all cores
     plan.py      which segments a log has and where it ends, beside a writer
     splits.py    a log in pieces that are read side by side
+    windows.py   one of these pieces, without a page fault for each of its pages
     tail.py      a log that grows, looked at again and again
 
 Nothing here writes, and nothing knows the store that made the log. Why one reader:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from orbitmq.log_read.segment import Segment, open_segment
     from orbitmq.log_read.splits import SPLIT_BYTES, Split, cut, cut_view, read_split
     from orbitmq.log_read.tail import LogTail
+    from orbitmq.log_read.windows import read_windows
 
 __all__ = [
     "BACK_BYTES",
@@ -69,6 +71,7 @@ __all__ = [
     "open_segment",
     "plan_log",
     "read_split",
+    "read_windows",
     "replay",
     "rows_at",
     "view_files",
@@ -85,6 +88,7 @@ _HOMES = {
     "segment": "Segment open_segment",
     "splits": "SPLIT_BYTES Split cut cut_view read_split",
     "tail": "LogTail",
+    "windows": "read_windows",
 }
 
 __getattr__ = lazy_exports(

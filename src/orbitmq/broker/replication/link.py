@@ -21,7 +21,6 @@ from orbitmq.broker.replication.rate import ByteRate
 from orbitmq.clock import Clock
 from orbitmq.format.ha_frame import HEADER, REPORT
 from orbitmq.net.file_parts import FilePart, PartSender
-from orbitmq.store.log.mapped_file import LogSpan
 from orbitmq.store.replication import Replication
 from orbitmq.units import KiB, MiB
 from orbitmq.wire.bodies.failover import Member
@@ -187,21 +186,21 @@ class ReplicaLink(asyncio.Protocol):
                 if self.next_offset < self._log.first_offset:
                     self.close(f"log offset {self.next_offset} was cleaned before it was sent")
                 return
-            self._write(span)
+            self._write(FilePart(*span))
 
-    def _write(self, span: LogSpan | None) -> None:
+    def _write(self, part: FilePart | None) -> None:
         """Send a frame with these bytes of the log, or with none."""
         assert self._transport is not None
         assert self._sender is not None
-        length = 0 if span is None else len(span.view)
+        length = 0 if part is None else len(part.view)
         header = HEADER.pack(self.next_offset, length)
-        if span is None:
+        if part is None:
             self._transport.write(header)
         elif length >= LARGE_FRAME_BYTES:
-            self._sender.send([header, FilePart(*span)])
+            self._sender.send([header, part])
         else:
             self._transport.write(header)
-            self._transport.write(span.view)
+            self._transport.write(part.view)
         self.next_offset += length
         self._rate.add(len(header) + length)
         self._sent_ms = self._owner.clock.monotonic_ms()

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from orbitmq.errors import ConfigError, CorruptRecordError, FormatError
-from orbitmq.format.columns import Ints, Rows
+from orbitmq.format.columns import Bytes, Ints, Rows
 from orbitmq.format.compression import decompress
 from orbitmq.format.kernels import Kernels
 from orbitmq.log_read import BadPlace, OnBad, Segment
@@ -58,10 +58,20 @@ _Unpacked = tuple[Rows, dict[int, bytes]]
 
 
 class LogChunk(NamedTuple):
-    """Rows of consecutive good records; positions count in `segment.data`."""
+    """Rows of consecutive good records of a segment.
+
+    Positions count in `segment.data`, or in a window on it that begins at position `start` and is soon
+    written over.
+    """
 
     segment: Segment
     rows: Rows
+    window: Bytes | None = None
+    start: int = 0
+
+    @property
+    def data(self) -> Bytes:
+        return self.segment.data if self.window is None else self.window
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +157,10 @@ class RowMaker:
         """Yield the wanted records of a chunk, and what was bad up to its end."""
         columns, selection = self._columns, self._selection
         for rows in pieces(chunk.rows, other_bytes(chunk.rows), BATCH_BYTES):
-            wanted = selection.select(self._kernels, chunk.segment.data, rows)
+            wanted = selection.select(self._kernels, chunk.data, rows)
             if columns.checks_body or columns.reads_body:
                 self._metrics.log_bytes += int(wanted["body_length"].sum(dtype="i8"))
-            yield from self.batches(LogChunk(chunk.segment, wanted))
+            yield from self.batches(chunk._replace(rows=wanted))
         yield from self.bad_rows()
 
     def batches(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
@@ -168,7 +178,7 @@ class RowMaker:
     def _message_batches(self, chunk: LogChunk) -> Iterator[pa.RecordBatch]:
         columns = self._columns
         for rows in pieces(chunk.rows, _row_bytes(chunk.rows, columns), BATCH_BYTES):
-            piece = LogChunk(chunk.segment, rows)
+            piece = chunk._replace(rows=rows)
             if columns.checks_body:
                 piece = self._with_right_bodies(piece)
             unpacks = columns.reads_body and columns.options.decompress
@@ -176,14 +186,13 @@ class RowMaker:
             parts = _unpacked_pieces(piece, self.on_bad) if unpacks else whole
             for good, bodies in parts:
                 if len(good):
-                    made = RowColumns(self._kernels, piece.segment.data, good)
-                    yield _batch(made, columns, bodies, piece.segment)
+                    yield _batch(self._kernels, piece._replace(rows=good), columns, bodies)
 
     def _with_right_bodies(self, chunk: LogChunk) -> LogChunk:
-        matches = self._kernels.bodies_match(chunk.segment.data, chunk.rows)
+        matches = self._kernels.bodies_match(chunk.data, chunk.rows)
         for row in chunk.rows[~matches]:
             self.on_bad(bad_record(chunk.segment, row, WRONG_CHECKSUM))
-        return chunk if matches.all() else LogChunk(chunk.segment, chunk.rows[matches])
+        return chunk if matches.all() else chunk._replace(rows=chunk.rows[matches])
 
     def on_bad(self, place: BadPlace) -> None:
         """Count a bad place, if it concerns the read. CorruptRecordError: the read shall fail."""
@@ -254,7 +263,7 @@ def _compressed(rows: Rows) -> list[int]:
 def _inflated(chunk: LogChunk, index: int) -> bytes:
     row = chunk.rows[index]
     at, length = int(row["body_at"]), int(row["body_length"])
-    stored = chunk.segment.data[at : at + length].tobytes()
+    stored = chunk.data[at : at + length].tobytes()
     return decompress(stored, int(row["sys_flag"]), INFLATED_BYTES_MAX)
 
 
@@ -286,13 +295,17 @@ def _without_bad(rows: Rows, good: npt.NDArray[np.bool_], bodies: dict[int, byte
 
 
 def _batch(
-    made: RowColumns, columns: Columns, bodies: dict[int, bytes], segment: Segment
+    kernels: Kernels, chunk: LogChunk, columns: Columns, bodies: dict[int, bytes]
 ) -> pa.RecordBatch:
     """Return all columns; `bodies` replaces those of some rows."""
+    made = RowColumns(kernels, chunk.data, chunk.rows, keeps_buffer=chunk.window is None)
     schema = columns.message_schema
-    stretch = stretch_of(segment, *made.bodies) if columns.in_place else None
+    at, lengths = made.bodies
+    at = at + chunk.start
+    stretch = stretch_of(chunk.segment, at, lengths) if columns.in_place else None
     if stretch is not None:
-        known, schema = _bodies_in_place(made, stretch, bodies), marked(schema, stretch)
+        known = _bodies_in_place(stretch, at, lengths, bodies)
+        schema = marked(schema, stretch)
     else:
         known = _body_columns(made, columns, bodies) if columns.reads_body else {}
         known |= all_sent(len(made.rows)) if columns.in_place else {}
@@ -303,10 +316,9 @@ def _batch(
 
 
 def _bodies_in_place(
-    made: RowColumns, stretch: Stretch, bodies: dict[int, bytes]
+    stretch: Stretch, at: Ints, lengths: Ints, bodies: dict[int, bytes]
 ) -> dict[str, pa.Array]:
     """Return where bodies are; those that had to be unpacked stand in their column."""
-    at, lengths = made.bodies
     sent = np.zeros(len(at), dtype=np.int64)
     for index, body in bodies.items():
         sent[index] = len(body)

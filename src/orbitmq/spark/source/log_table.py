@@ -27,7 +27,7 @@ from orbitmq.log_read import (
     Split,
     cut,
     plan_log,
-    read_split,
+    read_windows,
     rows_at,
 )
 from orbitmq.spark.remote.fetched import fetched_bytes
@@ -282,7 +282,8 @@ class _TaskRun:
     def _split(self, split: Split, back_bytes: int) -> Iterator[LogChunk]:
         segment, on_bad = open_split(split, back_bytes), self._maker.on_bad
         options = ScanOptions()  # Bodies are checked later, those of wanted records only.
-        for chunk in read_split(
+        for found in read_windows(
             split, segment, self._kernels, options, on_bad, back_bytes=back_bytes
         ):
-            yield LogChunk(segment, chunk.rows)
+            start = found.log_offset - segment.base_offset
+            yield LogChunk(segment, found.rows, found.buffer, start)

@@ -96,10 +96,16 @@ Array = TypeVar("Array", Rows, Ints)
 
 
 class RowColumns:
-    """Columns of some rows of one buffer; what several of them need is made once. Not thread-safe."""
+    """Columns of some rows of one buffer; what several of them need is made once. Not thread-safe.
 
-    def __init__(self, kernels: Kernels, buffer: Bytes, rows: Rows) -> None:
+    `keeps_buffer`: nobody writes to the buffer, so a column may be a part of it.
+    """
+
+    def __init__(
+        self, kernels: Kernels, buffer: Bytes, rows: Rows, *, keeps_buffer: bool = True
+    ) -> None:
         self.kernels, self.buffer, self.rows = kernels, buffer, rows
+        self._keeps_buffer = keeps_buffer
 
     def column(self, name: str) -> pa.Array:
         """Return a column with exactly its type in `schemas`; bodies are as stored."""
@@ -191,7 +197,7 @@ class RowColumns:
     def _body(self) -> pa.Array:
         at, lengths = self.bodies
         if (
-            len(at) == 1
+            len(at) == 1 and self._keeps_buffer
         ):  # Not copied: this may be a body larger than all memory that a task may use.
             start, end = int(at[0]), int(at[0] + lengths[0])
             return Gathered(np.array([0, end - start]), self.buffer[start:end]).array(pa.binary())
