@@ -42,20 +42,23 @@ def test_a_long_log_has_longer_splits(tmp_path: Path, log_bytes: int, split_byte
 def test_a_count_has_longer_ones(tmp_path: Path, log_bytes: int, split_bytes: int) -> None:
     plan = LogPlan(StoreLayout(tmp_path), (), 0, log_bytes)
 
-    assert usual_split_bytes(plan, figures_splits=8) == split_bytes
+    assert usual_split_bytes(plan, for_figures=True) == split_bytes
 
 
-@pytest.mark.parametrize(("cores", "tasks"), [(0, 8), (1, 2), (2, 4), (20, 40)])
-def test_a_query_that_asks_for_figures_has_so_many_tasks_for_each_core(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, tasks: int
+@pytest.mark.parametrize(
+    ("cores", "tasks", "for_figures"), [(0, 32, 8), (1, 4, 2), (2, 8, 4), (20, 80, 40)]
+)
+def test_a_query_has_so_many_tasks_for_each_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, tasks: int, for_figures: int
 ) -> None:
     monkeypatch.setattr(log_table, "SPLIT_BYTES", 1_000)
     with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
         store.append_many([AppendRequest("Orders", 0, bytes(1_000))] * 200)
-    rows = Query(options={"path": str(tmp_path)}, now_ms=0, schema=MESSAGE_SCHEMA.json())
-    figures = replace(rows, groups=Groups(["topic"], [Aggregate("count")]), cores=cores)
+    options, schema = {"path": str(tmp_path)}, MESSAGE_SCHEMA.json()
+    rows = Query(options=options, now_ms=0, schema=schema, cores=cores)
+    figures = replace(rows, groups=Groups(["topic"], [Aggregate("count")]))
 
-    assert (len(rows.tasks()), len(figures.tasks())) == (32, tasks)
+    assert (len(rows.tasks()), len(figures.tasks())) == (tasks, for_figures)
 
 
 def test_a_task_hands_on_its_figures_as_one_batch(tmp_path: Path) -> None:

@@ -15,13 +15,7 @@ from pyspark.sql.types import StructType
 
 from orbitmq.spark.columns.groups import Groups
 from orbitmq.spark.shared_paths import absolute_text
-from orbitmq.spark.source.log_table import (
-    FIGURES_SPLITS,
-    FIGURES_SPLITS_PER_CORE,
-    PLACE_BYTES,
-    LogTable,
-    LogTask,
-)
+from orbitmq.spark.source.log_table import PLACE_BYTES, LogTable, LogTask
 from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.pushdown import pushed
@@ -171,10 +165,10 @@ class Query(msgspec.Struct, frozen=True):
             names = self.groups.columns()
         known = {field.name: field for field in (*MESSAGE_SCHEMA.fields, *whole.fields)}
         schema = StructType([known[name] for name in names])
-        splits = None
-        if self.groups is not None:
-            splits = FIGURES_SPLITS_PER_CORE * self.cores or FIGURES_SPLITS
-        table = LogTable(self._options, schema, figures_splits=splits, in_place=self.groups is None)
+        figures = self.groups is not None
+        table = LogTable(
+            self._options, schema, cores=self.cores, for_figures=figures, in_place=not figures
+        )
         if table.push([one for one in self._filters() if one is not None]):
             raise ValueError("a filter that was taken is no longer taken")
         return table

@@ -51,13 +51,13 @@ from orbitmq.units import GiB, KiB, MiB
 logger = logging.getLogger(__name__)
 
 SPLIT_BYTES_MAX: Final = 256 * MiB
+SPLITS_PER_CORE: Final = 4
 SPLITS_MIN: Final = 32
-"""A log is cut into so many before they become longer: enough to share among the cores of a machine."""
+"""A log is cut into so many before they become longer, where nobody has said how many cores there are."""
 FIGURES_SPLIT_BYTES_MAX: Final = 1 * GiB
-"""Of a read that gives Spark figures instead of rows: to scan 64 MiB takes less than a task of Spark does."""
 FIGURES_SPLITS_PER_CORE: Final = 2
-FIGURES_SPLITS: Final = 8
-"""Where nobody has said how many cores there are."""
+FIGURES_SPLITS_MIN: Final = 8
+"""Of a read that gives Spark figures instead of rows: to scan 64 MiB takes less than a task of Spark does."""
 PLACE_BYTES: Final = 64 * KiB
 """What reading a single record is taken to cost, in bytes of a scan."""
 HEADER_BYTES_MAX: Final = 128 * KiB
@@ -77,10 +77,10 @@ class LogTask(InputPartition):
 
 
 class LogTable(TableReader):
-    """One query over a store directory. `figures_splits`: Spark gets a few figures of all rows of a task,
-    so about so many tasks are enough.
+    """One query over a store directory.
 
-    `in_place`: who takes the batches can map files, so bodies may stay where they are.
+    `cores`: so many tasks run at once, 0: nobody knows. `for_figures`: Spark gets a few figures of all rows of a task. `in_place`: who takes the batches can map
+    files, so bodies may stay where they are.
     """
 
     def __init__(
@@ -88,12 +88,13 @@ class LogTable(TableReader):
         options: ReadOptions,
         schema: StructType,
         *,
-        figures_splits: int | None = None,
+        cores: int = 0,
+        for_figures: bool = False,
         in_place: bool = False,
     ) -> None:
         super().__init__(options)
         self._columns = Columns.of(schema, options, in_place=in_place)
-        self._figures_splits = figures_splits
+        self._cores, self._for_figures = cores, for_figures
 
     def partitions(self) -> list[InputPartition]:
         """Look at the store and cut it into tasks."""
@@ -121,7 +122,9 @@ class LogTable(TableReader):
     def _splits(self, plan: LogPlan, names: StoreNames) -> list[Split]:
         options = self._options
         start, end = options.start_offset, options.end_offset
-        usual = usual_split_bytes(plan, start, end, figures_splits=self._figures_splits)
+        usual = usual_split_bytes(
+            plan, start, end, cores=self._cores, for_figures=self._for_figures
+        )
         if names.is_remote:
             usual = min(usual, SPLIT_BYTES)
         return cut(plan, options.split_bytes or usual, start, end)
@@ -179,7 +182,8 @@ def usual_split_bytes(
     start: int | None = None,
     end: int | None = None,
     *,
-    figures_splits: int | None = None,
+    cores: int = 0,
+    for_figures: bool = False,
 ) -> int:
     """Return a split's length for a read of [start, end).
 
@@ -188,9 +192,10 @@ def usual_split_bytes(
     """
     first = plan.start if start is None else max(start, plan.start)
     last = plan.end if end is None else min(end, plan.end)
-    least, longest = SPLITS_MIN, SPLIT_BYTES_MAX
-    if figures_splits is not None:
-        least, longest = figures_splits, FIGURES_SPLIT_BYTES_MAX
+    least, longest = SPLITS_PER_CORE * cores or SPLITS_MIN, SPLIT_BYTES_MAX
+    if for_figures:
+        least = FIGURES_SPLITS_PER_CORE * cores or FIGURES_SPLITS_MIN
+        longest = FIGURES_SPLIT_BYTES_MAX
     return min(max((last - first) // least, SPLIT_BYTES), longest)
 
 
