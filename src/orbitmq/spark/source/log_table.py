@@ -79,8 +79,8 @@ class LogTask(InputPartition):
 class LogTable(TableReader):
     """One query over a store directory.
 
-    `cores`: so many tasks run at once, 0: nobody knows. `for_figures`: Spark gets a few figures of all rows of a task. `in_place`: who takes the batches can map
-    files, so bodies may stay where they are.
+    `cores`: so many tasks run at once, 0: nobody knows. `for_figures`: Spark gets a few figures of all
+    rows of a task. `in_place`: who takes the batches can map files, so bodies may stay where they are.
     """
 
     def __init__(
