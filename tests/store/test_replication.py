@@ -36,9 +36,9 @@ def filled(root: Path, count: int = 700) -> MessageStore:
 
 def pieces(store: MessageStore, start: int, bytes_max: int) -> Iterator[tuple[int, memoryview]]:
     at = start
-    while (view := store.replication.read(at, bytes_max)) is not None:
-        yield at, view
-        at += len(view)
+    while (span := store.replication.read(at, bytes_max)) is not None:
+        yield at, span.view
+        at += len(span.view)
 
 
 def copy(primary: MessageStore, replica: MessageStore, bytes_max: int = 1000) -> None:
