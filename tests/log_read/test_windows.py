@@ -48,6 +48,14 @@ def _windowed(split: Split, segment: Segment) -> Read:
     return found, [(place.log_offset, place.position, place.reason) for place in bad]
 
 
+@pytest.fixture
+def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Split, Segment]:
+    """Return the first split of a log, several windows long, and its segment."""
+    (split, *_) = cut(plan_log(write_log(_log(), tmp_path / "store")))
+    monkeypatch.setattr(windows_module, "WINDOW_BYTES", 5_000)
+    return split, open_segment(split.path, split.base_offset)
+
+
 def _log() -> LogBuilder:
     builder = LogBuilder(segment_bytes=1 << 15)
     while len(builder.segments) < 3:
@@ -109,13 +117,9 @@ def test_no_window_shows_what_lies_behind_the_limit(
 
 
 def test_a_split_is_read_from_the_file_and_not_from_its_mapping(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: tuple[Split, Segment],
 ) -> None:
-    plan = plan_log(write_log(_log(), tmp_path / "store"))
-    (split, *_) = cut(plan)
-    segment = open_segment(split.path, split.base_offset)
-    monkeypatch.setattr(windows_module, "WINDOW_BYTES", 5_000)
-
+    split, segment = first
     for window in read_windows(split, segment, compiled(), ScanOptions(), pytest.fail):
         if window.log_offset > split.start:
             assert len(window.buffer) <= 5_000
@@ -124,30 +128,20 @@ def test_a_split_is_read_from_the_file_and_not_from_its_mapping(
 
 
 def test_a_segment_that_is_deleted_meanwhile_is_read_from_its_mapping(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: tuple[Split, Segment],
 ) -> None:
-    builder = _log()
-    plan = plan_log(write_log(builder, tmp_path / "store"))
-    (split, *_) = cut(plan)
-    segment = open_segment(split.path, split.base_offset)
-    expected = _mapped(split, segment)
-    monkeypatch.setattr(windows_module, "WINDOW_BYTES", 5_000)
-    Path(split.path).unlink()
+    expected = _mapped(*first)
+    Path(first[0].path).unlink()
 
-    assert _windowed(split, segment) == expected
+    assert _windowed(*first) == expected
 
 
 def test_a_disk_that_fails_is_told_with_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: tuple[Split, Segment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_log(write_log(_log(), tmp_path / "store"))
-    (split, *_) = cut(plan)
-    segment = open_segment(split.path, split.base_offset)
-
     def fails(*_given: object) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(windows_module, "WINDOW_BYTES", 5_000)
     monkeypatch.setattr(os, "preadv", fails)
-    with pytest.raises(StoreIOError, match=Path(split.path).name):
-        _windowed(split, segment)
+    with pytest.raises(StoreIOError, match=Path(first[0].path).name):
+        _windowed(*first)

@@ -18,6 +18,7 @@ from orbitmq.spark.source.log_table import usual_split_bytes
 from orbitmq.spark.source.metrics import ReadMetrics
 from orbitmq.spark.source.options import ReadOptions
 from orbitmq.spark.source.schemas import MESSAGE_SCHEMA
+from orbitmq.spark.source.selection import RowSelection
 from orbitmq.store.config import StoreConfig
 from orbitmq.store.store import MessageStore
 from orbitmq.units import GiB, MiB
@@ -98,6 +99,25 @@ def test_batches_hold_their_bodies_when_the_window_has_moved_on(
 
     assert [body for batch in batches for body in _bodies(batch, in_place)] == bodies
     assert (len(batches) > 1) == (window_bytes < 16 * MiB)
+
+
+def test_a_body_longer_than_the_window_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MessageStore.open(StoreConfig(root=tmp_path), background=False) as store:
+        store.append_many([AppendRequest("Orders", 0, bytes(2 * MiB))] * 3)
+    monkeypatch.setattr(windows, "WINDOW_BYTES", 1 * MiB)
+    options = ReadOptions.parse({"path": str(tmp_path), "splitBytes": "1g"}, now_ms=0)
+    table = log_table.LogTable(options, MESSAGE_SCHEMA)
+    (task,) = table.partitions()
+
+    for batch in table.batches(task, "", ReadMetrics(tasks=1)):
+        for row in range(batch.num_rows):
+            assert batch.slice(row, 1).column("body")[0].as_py() == bytes(2 * MiB)
+    chunks = log_table._TaskRun(
+        table._columns, RowSelection(options, ()), ReadMetrics(tasks=1)
+    )._chunks(task)
+    assert [chunk.window for chunk in chunks] == [None]
 
 
 def _bodies(batch: pa.RecordBatch, in_place: bool) -> list[bytes]:

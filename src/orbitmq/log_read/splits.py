@@ -90,6 +90,25 @@ def read_split(
     does, so none has to be found.
     """
     options = replace(options, max_rows=min(options.max_rows, ROWS_MAX))
+    start, end, limit = range_of(
+        split, segment, kernels, options, back_bytes=back_bytes, at_record=at_record
+    )
+    bad = Skip(on_bad) if on_bad is not None else None
+    return chunks(
+        segment, start, end, kernels=kernels, options=options, limit=limit, bad=bad, state=state
+    )
+
+
+def range_of(
+    split: Split,
+    segment: Segment,
+    kernels: Kernels,
+    options: ScanOptions,
+    *,
+    back_bytes: int,
+    at_record: bool = False,
+) -> tuple[int, int, int]:
+    """Return where the first record of a split starts, where its records end to start, and their limit."""
     limit = min(split.limit, segment.end_offset)
     start, end = min(split.start, limit), min(split.end, limit)
     if not at_record:
@@ -102,7 +121,4 @@ def read_split(
             limit=limit,
             back_bytes=back_bytes,
         )
-    bad = Skip(on_bad) if on_bad is not None else None
-    return chunks(
-        segment, start, end, kernels=kernels, options=options, limit=limit, bad=bad, state=state
-    )
+    return start, end, limit

@@ -23,10 +23,9 @@ from orbitmq.log_read.reader import (
     ReadState,
     Skip,
     chunks,
-    first_record,
 )
 from orbitmq.log_read.segment import Segment
-from orbitmq.log_read.splits import ROWS_MAX, Split
+from orbitmq.log_read.splits import ROWS_MAX, Split, range_of
 from orbitmq.units import MiB
 
 WINDOW_BYTES: Final = 16 * MiB
@@ -54,12 +53,7 @@ def read_windows(
 ) -> Iterator[Window]:
     """Yield the records that start in the split, as `read_split` does; `on_bad` is told of each bad place."""
     options = replace(options, max_rows=min(options.max_rows, ROWS_MAX))
-    limit = min(split.limit, segment.end_offset)
-    end = min(split.end, limit)
-    start = min(split.start, limit)
-    at = first_record(
-        segment, start, end, kernels=kernels, options=options, limit=limit, back_bytes=back_bytes
-    )
+    at, end, limit = range_of(split, segment, kernels, options, back_bytes=back_bytes)
     if segment.is_file and end - at > WINDOW_BYTES:
         at = yield from _through_a_buffer(segment, at, end, limit, kernels, options)
     bad = Skip(on_bad)

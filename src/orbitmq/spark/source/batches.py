@@ -300,9 +300,11 @@ def _batch(
     """Return all columns; `bodies` replaces those of some rows."""
     made = RowColumns(kernels, chunk.data, chunk.rows, keeps_buffer=chunk.window is None)
     schema = columns.message_schema
-    at, lengths = made.bodies
-    at = at + chunk.start
-    stretch = stretch_of(chunk.segment, at, lengths) if columns.in_place else None
+    stretch = None
+    if columns.in_place:
+        at, lengths = made.bodies
+        at = at + chunk.start
+        stretch = stretch_of(chunk.segment, at, lengths)
     if stretch is not None:
         known = _bodies_in_place(stretch, at, lengths, bodies)
         schema = marked(schema, stretch)

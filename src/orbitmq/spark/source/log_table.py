@@ -290,5 +290,6 @@ class _TaskRun:
         for found in read_windows(
             split, segment, self._kernels, options, on_bad, back_bytes=back_bytes
         ):
+            window = None if found.buffer is segment.data else found.buffer
             start = found.log_offset - segment.base_offset
-            yield LogChunk(segment, found.rows, found.buffer, start)
+            yield LogChunk(segment, found.rows, window, start)
