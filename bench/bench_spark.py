@@ -44,6 +44,7 @@ class Run:
         self.with_java, self.with_kafka = java, kafka
         self.rows: list[Row] = []
         self.runs = {"runs": size.runs}
+        self.asks = {**self.runs, "seconds": size.seconds}
         self._digests: dict[Log, str] = {}
         self._series: dict[tuple[Log, int, bool], Row] = {}
 
@@ -88,7 +89,7 @@ class Run:
         new = [log for log in logs if (log, tasks, one_core) not in self._series]
         if new:
             pairs = [(log, self._digests[log]) for log in new]
-            work = {"warm": self.warm(new[0]), "tasks": tasks, "one_core": one_core, **self.runs}
+            work = {"warm": self.warm(new[0]), "tasks": tasks, "one_core": one_core, **self.asks}
             for log, row in zip(new, self.part("series", logs=pairs, **work)["logs"], strict=True):
                 self._series[log, tasks, one_core] = _check(row, log)
         return [self._series[log, tasks, one_core] for log in logs]
@@ -199,8 +200,9 @@ class Run:
     def read(self) -> list[Line]:
         """The same queries by our source, by columns and by rows, and over Parquet."""
         log = self.log()
-        work = {"target": self._place, "numbers": self._numbers(log), **self.runs}
-        found = self.part("queries", log=log, warm=self.warm(), **work)
+        self._write(log)
+        work = {"target": self._place, "numbers": self._numbers(log), **self.asks}
+        found = self.part("queries", log=log, **work)
         self.notes.keep("read", found)
         return query_lines(_beside(found), log, found["ours"])
 

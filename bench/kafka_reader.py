@@ -71,13 +71,12 @@ def table(spark: SparkSession, address: str, topics: str, settings: dict[str, st
 def measure(spark: SparkSession, options: dict[str, str]) -> dict[str, object]:
     address, settings = options["address"], TUNED if options.get("tuned") == "1" else {}
     queries = options["queries"].split(",")
-    row = spark_queries.measure(
-        lambda query: table(spark, address, TOPICS, settings),
-        lambda query: table(spark, address, WARM_TOPIC, settings),
+    side = spark_queries.Side(
+        lambda _: table(spark, address, TOPICS, settings),
+        lambda _: table(spark, address, WARM_TOPIC, settings),
         Path(options["target"]),
-        queries,
-        int(options["runs"]),
     )
+    row = spark_queries.measure({"kafka": side}, queries, int(options["runs"]))["kafka"]
     if "lookup" in queries:
         everything = table(spark, address, TOPICS, settings)
         keys = options["keys"].split(",")

@@ -1,7 +1,7 @@
 """Parts of the Spark benchmark: each runs alone in a process and returns one row.
 
 Everything is measured warm unless its name says otherwise: the session is up, workers and kernels are loaded
-and the same work was done once on a small log; the log is in the page cache.
+and the same work was done once, a rebuild on a small log; the log is in the page cache.
 """
 
 import os
@@ -69,7 +69,12 @@ def _rebuilds(
 
 
 def series(
-    logs: list[tuple[Log, str]], warm: Log, tasks: int, runs: int, one_core: bool = False
+    logs: list[tuple[Log, str]],
+    warm: Log,
+    tasks: int,
+    runs: int,
+    seconds: float,
+    one_core: bool = False,
 ) -> Row:
     """Rebuild and read logs one after the other in one session; per log: times, memory, bytes moved.
 
@@ -83,7 +88,8 @@ def series(
     spark = _session(tasks, conf)
     try:
         _require_own_package(spark)
-        return {"logs": [_work_on(spark, log, warm, digest, runs) for log, digest in logs]}
+        works = [_work_on(spark, log, warm, digest, runs, seconds) for log, digest in logs]
+        return {"logs": works}
     finally:
         spark.stop()
 
@@ -100,45 +106,60 @@ def _require_own_package(spark: SparkSession) -> None:
     require(set(found) == {package(0)}, f"workers have the package of {found}")
 
 
-def _work_on(spark: SparkSession, log: Log, warm: Log, digest: str, runs: int) -> Row:
+def _work_on(
+    spark: SparkSession, log: Log, warm: Log, digest: str, runs: int, seconds: float
+) -> Row:
     def once(which: Log) -> Any:
         return rebuild(spark, which.root, which.settings)
 
     shuffled = spark_watch.shuffle_bytes(spark)
     with spark_watch.WorkerMemory() as memory:
-        seconds, report = _rebuilds(once, log, warm, digest, runs)
+        rebuilt, report = _rebuilds(once, log, warm, digest, runs)
     require(report.records == log.count, f"{report.records} of {log.count} records rebuilt")
     # Tasks may hand data over in files of the job as well as through Spark's own shuffle.
     shuffled = (spark_watch.shuffle_bytes(spark) - shuffled) / runs
-    row = {"rebuild_seconds": seconds, "stages": report.seconds, "rebuild_memory": memory.largest}
+    row = {"rebuild_seconds": rebuilt, "stages": report.seconds, "rebuild_memory": memory.largest}
     moved = doors.field(report, "shuffle_bytes", "moved_bytes")
     row["moved_bytes_per_message"] = (shuffled + moved) / log.count
     spark_log.warm_pages(log.root)
     with spark_watch.WorkerMemory() as memory:
-        row |= read(spark, log, warm, Path(), ["count", "read"], runs)
+        row |= read(spark, log, ["count", "read"], runs, seconds)
     row["read_memory"] = memory.largest
     return row
 
 
-def queries(log: Log, warm: Log, target: str, numbers: list[int], runs: int) -> Row:
-    """Ask our source, by columns and by rows, then Parquet with what ours wrote, the same queries."""
+def queries(log: Log, target: str, numbers: list[int], runs: int, seconds: float) -> Row:
+    """Ask our source, by columns and by rows, and Parquet with what ours wrote, the same queries by turns.
+
+    A turn that does not count warms up all sides, with all rows.
+    """
     spark, place = _session("*", {}), Path(target)
     keys = [key(i) for i in numbers]
+    files = place / "rows"
     spark_log.warm_pages(log.root)
+
+    def parquet(_: str) -> DataFrame:
+        return spark.read.parquet(str(files))
+
+    sides = {
+        "ours": _side(spark, log, place / "copy-ours"),
+        "rows": _side(spark, log, place / "copy-rows", reader="rows"),
+        "parquet": spark_queries.Side(
+            parquet, parquet, place / "copy-parquet", lambda: spark_log.read_files(files)
+        ),
+    }
+    look_up: dict[str, Callable[[str], Row]] = {
+        "ours": lambda wanted: _find(spark, log, wanted),
+        "rows": lambda wanted: _find(spark, log, wanted, reader="rows"),
+        "parquet": lambda wanted: spark_queries.find(parquet("lookup"), wanted),
+    }
     try:
-        ours = read(spark, log, warm, place / "rows", QUERIES, runs)
-        ours["lookup_seconds"], ours["found"] = spark_queries.lookups(
-            lambda wanted: _find(spark, log, wanted), keys
-        )
-        rows = read(spark, log, warm, place / "by-rows", QUERIES, runs, reader="rows")
-        rows["lookup_seconds"], rows["found"] = spark_queries.lookups(
-            lambda wanted: _find(spark, log, wanted, reader="rows"), keys
-        )
-        parquet = _parquet(spark, place, keys, runs)
+        rows = spark_queries.measure(sides, QUERIES, runs, seconds)
+        for name, row in rows.items():
+            row["lookup_seconds"], row["found"] = spark_queries.lookups(look_up[name], keys)
     finally:
         spark.stop()
-    sides = {"ours": ours, "rows": rows, "parquet": parquet}
-    return {side: check(row, log, numbers) for side, row in sides.items()}
+    return {name: check(row, log, numbers) for name, row in rows.items()}
 
 
 def write(log: Log, target: str) -> Row:
@@ -171,19 +192,6 @@ def first(log: Log, target: str, side: str) -> Row:
     return check(row, log, [])
 
 
-def _parquet(spark: SparkSession, target: Path, keys: list[str], runs: int) -> Row:
-    def table(query: str) -> DataFrame:
-        return spark.read.parquet(str(target / "rows"))
-
-    row = spark_queries.measure(
-        table, table, target / "copy", QUERIES, runs, lambda: spark_log.read_files(target / "rows")
-    )
-    row["lookup_seconds"], row["found"] = spark_queries.lookups(
-        lambda wanted: spark_queries.find(table("lookup"), wanted), keys
-    )
-    return row
-
-
 def check(row: Row, log: Log, numbers: list[int], *, in_order: bool = True) -> Row:
     """Compare what a side found with what the log must have; return the times."""
     if "counts" in row:
@@ -200,24 +208,18 @@ def check(row: Row, log: Log, numbers: list[int], *, in_order: bool = True) -> R
     return row
 
 
-def read(
-    spark: SparkSession,
-    log: Log,
-    warm: Log,
-    target: Path,
-    asked: list[str],
-    runs: int,
-    **options: str,
-) -> Row:
-    """Ask our source."""
-    return spark_queries.measure(
-        lambda query: ours(spark, log, query, **options),
-        lambda query: ours(spark, warm, query, **options),
-        target,
-        asked,
-        runs,
-        lambda: spark_log.read_files(log.root / "commitlog"),
-    )
+def read(spark: SparkSession, log: Log, asked: list[str], runs: int, seconds: float) -> Row:
+    """Ask our source alone."""
+    sides = {"ours": _side(spark, log, Path())}
+    return spark_queries.measure(sides, asked, runs, seconds)["ours"]
+
+
+def _side(spark: SparkSession, log: Log, target: Path, **options: str) -> spark_queries.Side:
+    def table(query: str) -> DataFrame:
+        return ours(spark, log, query, **options)
+
+    files = log.root / "commitlog"
+    return spark_queries.Side(table, table, target, lambda: spark_log.read_files(files))
 
 
 def ours(spark: SparkSession, log: Log, query: str, **options: str) -> DataFrame:

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -18,6 +18,22 @@ RUNS_SECONDS_MAX = 20.0
 Row = dict[str, Any]
 Table = Callable[[str], DataFrame]
 """Gives the table for a query: some sides must be told beforehand which columns it needs."""
+
+
+def nothing() -> None:
+    """Make nothing ready."""
+
+
+class Side(NamedTuple):
+    """Who is asked: its table, one for a warm-up (often a smaller one), and where it may write.
+
+    `ready` has its files in memory again: a machine may take them out between two queries.
+    """
+
+    table: Table
+    warm: Table
+    target: Path
+    ready: Callable[[], None] = nothing
 
 
 def session(app: str, master: str, **conf: str) -> SparkSession:
@@ -39,20 +55,10 @@ def session(app: str, master: str, **conf: str) -> SparkSession:
     return spark
 
 
-def nothing() -> None:
-    """Make nothing ready."""
-
-
-def timed(
-    action: Callable[[], Any], runs: int, ready: Callable[[], None] = nothing
-) -> tuple[float, Any]:
-    """Return the median seconds of some runs, as many as start within some seconds, and the last result.
-
-    Before each one `ready` is called, which does not count.
-    """
+def timed(action: Callable[[], Any], runs: int) -> tuple[float, Any]:
+    """Return the median seconds of some runs, and the last result."""
     spent: list[float] = []
-    while len(spent) < runs and sum(spent) < RUNS_SECONDS_MAX:
-        ready()
+    for _ in range(runs):
         start = time.perf_counter()
         result = action()
         spent.append(time.perf_counter() - start)
@@ -98,34 +104,55 @@ def place(row: Any) -> Row:
 
 
 def measure(
-    table: Table,
-    warm: Table,
-    target: Path,
-    queries: list[str],
-    runs: int,
-    ready: Callable[[], None] = nothing,
-) -> Row:
-    """Ask a side some queries, each after a warm-up over a smaller table of the same kind.
+    sides: dict[str, Side], queries: list[str], runs: int, seconds: float = 0
+) -> dict[str, Row]:
+    """Ask all sides the same queries by turns, each after a warm-up of every side.
 
-    `ready` has its files in memory again: a machine may take them out between two queries.
+    A session's JVM goes on compiling for minutes: who is asked last would find everything compiled. Queries
+    that take less than all runs may, so many `seconds` together, are asked again.
     """
-    row: Row = {}
-    if "count" in queries:
-        count_by_tag(warm("count"))
-        row["count_seconds"], row["counts"] = timed(
-            lambda: count_by_tag(table("count")), runs, ready
-        )
-    if "read" in queries:
-        sums(warm("read"))
-        row["read_seconds"], row["sums"] = timed(lambda: sums(table("read")), runs, ready)
-    if "parquet" in queries:
-        write_parquet(warm("parquet"), target)
-        row["parquet_seconds"], _ = timed(
-            lambda: write_parquet(table("parquet"), target), runs, ready
-        )
-        written = table("parquet").sparkSession.read.parquet(str(target))
-        row["parquet_sums"] = sums(written)
-    return row
+    rows: dict[str, Row] = {name: {} for name in sides}
+    asked: dict[str, Callable[[DataFrame, Path], Any]] = {
+        "count": lambda table, _: count_by_tag(table),
+        "read": lambda table, _: sums(table),
+        "parquet": write_parquet,
+    }
+    for query in (query for query in asked if query in queries):
+        spent, results = _turns(sides, query, asked[query], runs, seconds)
+        for name, row in rows.items():
+            row[f"{query}_seconds"] = statistics.median(spent[name])
+            row[f"{query}_all"] = spent[name]
+            if query == "parquet":
+                spark, target = sides[name].table(query).sparkSession, str(sides[name].target)
+                row["parquet_sums"] = sums(spark.read.parquet(target))
+            else:
+                row[{"count": "counts", "read": "sums"}[query]] = results[name]
+    return rows
+
+
+def _turns(
+    sides: dict[str, Side],
+    query: str,
+    ask: Callable[[DataFrame, Path], Any],
+    runs: int,
+    seconds: float,
+) -> tuple[dict[str, list[float]], Row]:
+    """Return the seconds of each side's runs, and its last result."""
+    for side in sides.values():
+        ask(side.warm(query), side.target)
+    spent: dict[str, list[float]] = {name: [] for name in sides}
+    results: Row = {}
+    turn = 0
+    while turn < runs or max(map(sum, spent.values())) < seconds:
+        turn += 1
+        for name, side in sides.items():
+            if sum(spent[name]) >= RUNS_SECONDS_MAX:
+                continue
+            side.ready()
+            start = time.perf_counter()
+            results[name] = ask(side.table(query), side.target)
+            spent[name].append(time.perf_counter() - start)
+    return spent, results
 
 
 def lookups(look_up: Callable[[str], Row], keys: list[str]) -> tuple[float, list[Row]]:

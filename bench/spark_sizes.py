@@ -20,6 +20,7 @@ class Size:
     small_files: Files = (("segment_bytes", 16 * MiB),)
     large_body_bytes: int = LARGE_BODY_BYTES
     runs: int = 3  # the median counts
+    seconds: float = 8  # short queries are asked more often, for so long
     lookups: int = 6  # the first warms up
     shares_jvm: bool = False  # one for all parts: a JVM takes seconds to start and is warm then
 
@@ -36,6 +37,7 @@ SMOKE = Size(
     small_files=(("segment_bytes", 512 * KiB),),
     large_body_bytes=256 * KiB,
     runs=1,
+    seconds=0,
     lookups=2,
     shares_jvm=True,
 )
