@@ -27,7 +27,7 @@ def test_the_benchmark_of_replicas_runs_in_its_smallest_size(tmp_path: Path) -> 
     lines = json.loads(figures.read_text())
     assert {
         "sends with a replica, async, 4 in flight",
-        "with a replica at the lowest priority, of the rate without, 4 in flight",
+        "with a replica on a core of its own, of the rate without, 4 in flight",
         "catch-up",
     } <= {line["what"] for line in lines}
     assert all(line["ours"] > 0 for line in lines if "is behind" not in line["what"])
