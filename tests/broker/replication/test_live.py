@@ -11,7 +11,7 @@ from async_run import until
 from ha_world import SYNC, Peer, equal, log_bytes, primary, replica, send_many
 from live_broker import LOOPBACK, LiveClient, run_live
 from orbitmq.broker.replication import link
-from orbitmq.broker.replication.link import LARGE_FRAME_BYTES, MUCH_BYTES
+from orbitmq.broker.replication.link import LARGE_FRAME_BYTES
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
 from orbitmq.store.config import FlushMode
@@ -185,16 +185,19 @@ def test_frames_have_the_size_that_is_set_and_silence_is_filled_with_heartbeats(
             await send_many(one, 600)
             store = one.context.store
             await until(lambda: store.dispatched_offset == store.max_log_offset)
-            peer, at, parts = await Peer.connect(one), 0, []
-            peer.report(0)
-            while at < store.max_log_offset:
+            end = store.max_log_offset
+            start = end - 200_000  # so little that no large frame is made of it, in two segments
+            assert start < 262_144 < end
+            peer, at, parts = await Peer.connect(one), start, []
+            peer.report(start)
+            while at < end:
                 log_offset, data = await peer.frame()
                 segment_end = (at // 262_144 + 1) * 262_144
-                left = min(segment_end, store.max_log_offset) - at
+                left = min(segment_end, end) - at
                 assert (log_offset, len(data)) == (at, min(1000, left))
                 parts.append(data)
                 at += len(data)
-            assert b"".join(parts) == log_bytes(store)
+            assert b"".join(parts) == log_bytes(store)[start:]
             assert await peer.frame() == (at, b"")
             assert await peer.frame() == (at, b"")
             peer.close()
@@ -240,7 +243,7 @@ def test_a_replica_far_behind_gets_everything_in_larger_frames(
             lengths: dict[bool, set[int]] = {True: set(), False: set()}
             while at < end:
                 _, data = await peer.frame()
-                lengths[end - at > MUCH_BYTES].add(len(data))
+                lengths[end - at >= LARGE_FRAME_BYTES].add(len(data))
                 at += len(data)
             assert (max(lengths[True]), max(lengths[False])) == (LARGE_FRAME_BYTES, 32 << 10)
             assert sum(by_file) > end // 2  # the rest are small frames, and what a full socket left

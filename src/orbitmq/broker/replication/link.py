@@ -32,10 +32,8 @@ BEHIND_BYTES: Final = 64 * MiB
 """Who is further behind gets bytes that may not be in memory."""
 LOAD_BYTES: Final = 2 * MiB
 """So much is read into memory at a time."""
-MUCH_BYTES: Final = 1 * MiB
-"""Of more that waits to be sent large frames are made."""
 LARGE_FRAME_BYTES: Final = 256 * KiB
-"""At least so much is in a large frame."""
+"""Of so much that waits to be sent a large frame is made."""
 UNSENT_BYTES_MAX: Final = 1 * MiB
 """A replica that does not take what was sent gets no more for now."""
 _STEP: Final = 512  # bytes from one that is touched to the next: a page is never left out
@@ -209,7 +207,7 @@ class ReplicaLink(asyncio.Protocol):
         """Return how much may be in the next frame; 0: it is not in memory yet, a thread sees to that."""
         start, batch = self.next_offset, self._owner.config.ha_batch_bytes
         waiting = self._log.visible_offset - start
-        if waiting > MUCH_BYTES:
+        if waiting >= LARGE_FRAME_BYTES:
             batch = max(batch, LARGE_FRAME_BYTES)
         if waiting <= BEHIND_BYTES:
             return batch
