@@ -2,6 +2,7 @@
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ from orbitmq.message import (
     SysFlag,
 )
 from orbitmq.store.config import StoreConfig
-from orbitmq.store.memory import reserve
+from orbitmq.store.memory import reserve, slabs
 from orbitmq.store.memory.limit import default_limit
 from orbitmq.store.memory.memory_store import MemoryStore
 from orbitmq.store.memory.slabs import MemoryLog
@@ -227,11 +228,11 @@ def test_above_the_limit_the_topics_own_oldest_message_goes(tmp_path: Path):
 
 
 def test_at_a_large_limit_one_look_makes_room_for_many_sends(tmp_path: Path):
-    store = memory_store(tmp_path, 32 * MiB)
+    store = memory_store(tmp_path, 6 * MiB)
     for _ in range(100):
         put(store, body=bytes(500))
     while store.held_bytes < store.bytes_max - 200 * KiB:
-        put(store, body=bytes(100 * KiB))
+        put(store, body=bytes(90 * KiB))
     while not store.evicted_messages:
         put(store, body=bytes(500))
 
@@ -241,6 +242,52 @@ def test_at_a_large_limit_one_look_makes_room_for_many_sends(tmp_path: Path):
 
     assert 3 < evicted == store.evicted_messages < 20
     assert store.held_bytes <= store.bytes_max
+
+
+def test_at_a_large_limit_a_kernel_looks_for_what_goes(tmp_path: Path, monkeypatch):
+    kernel, calls = slabs.TopicRecords._drop_together, list[int]()
+
+    def counted(records: slabs.TopicRecords, slab: slabs.Slab, wanted: int, *rest: Any) -> Any:
+        calls.append(wanted)
+        return kernel(records, slab, wanted, *rest)
+
+    monkeypatch.setattr(slabs.TopicRecords, "_drop_together", counted)
+    store = memory_store(tmp_path, 20 * MiB)
+    for _ in range(200):
+        put(store, body=bytes(500))
+    while not store.evicted_messages:
+        put(store, body=bytes(90 * KiB))
+
+    assert 0 < len(calls) < store.evicted_messages / 3
+    assert 100 < store.evicted_messages <= 200
+
+
+@settings(max_examples=30)
+@given(
+    messages=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3000)), min_size=1, max_size=60),
+    wanted=st.lists(st.integers(1, 40_000), min_size=1),
+)
+def test_the_same_messages_go_together_as_would_go_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory,
+    messages: list[tuple[int, int]],
+    wanted: list[int],
+) -> None:
+    left = []
+    for together_bytes in (0, 1 << 62):
+        store = memory_store(tmp_path_factory.mktemp("store"))
+        for queue_id, length in messages:
+            put(store, queue_id=queue_id, body=bytes(length))
+        records, gone = store._topics["T"], list[object]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(slabs, "_TOGETHER_BYTES", together_bytes)
+            for size in wanted:
+                if records.slabs:
+                    counts = records.drop(size, kernels.plain())
+                    firsts = [(slab.base, slab.first) for slab in records.slabs]
+                    gone.append((counts, records.held_bytes, firsts))
+        left.append(gone)
+
+    assert left[0] == left[1]
 
 
 def test_a_topic_that_has_none_pushes_out_the_oldest_of_all(tmp_path: Path):

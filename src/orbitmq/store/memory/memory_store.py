@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _SLAB_BYTES_MAX: Final = 8 * MiB
 _SLABS_LEAST: Final = 64  # the limit is so many slabs at least
-_EVICT_AHEAD_MAX: Final = 64 * KiB
+_EVICT_AHEAD_MAX: Final = 512 * KiB
 _HOSTS_BYTES: Final = 2 * (4 + 4)  # as a record has them: IPv4 and port, of producer and broker
 
 _Target = tuple[MemoryQueue, int]  # and how many messages go there
@@ -64,7 +64,7 @@ class MemoryStore(MemoryReads):
     ) -> None:
         self.bytes_max = bytes_max or default_limit()
         # At the limit every send makes older messages go: a little more at a time, one look for many sends.
-        self._evict_ahead = min(self.bytes_max // (8 * MiB) * KiB, _EVICT_AHEAD_MAX)
+        self._evict_ahead = min(self.bytes_max // MiB * KiB, _EVICT_AHEAD_MAX)
         self.appended_messages = self.appended_bytes = 0
         self.evicted_messages = 0
         self._kernels = kernels
@@ -295,7 +295,7 @@ class MemoryStore(MemoryReads):
         if records.slabs[0].with_units < records.slabs[0].used:
             self._queues.make_units()
         before = records.held_bytes
-        for queue_id, count in records.drop(wanted).items():
+        for queue_id, count in records.drop(wanted, self._kernels()).items():
             self._queues.add(topic, queue_id).drop(count)
             self.evicted_messages += count
         self._held_bytes -= before - records.held_bytes

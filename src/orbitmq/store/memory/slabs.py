@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 
 from orbitmq.files.mappings import private_memory
-from orbitmq.format.columns import Bytes
+from orbitmq.format.columns import Bytes, ScanOptions
 from orbitmq.format.cq_unit import UNIT_BYTES
+from orbitmq.format.kernels import Kernels
 from orbitmq.format.record import QUEUE_ID_AT, store_ms_at
 from orbitmq.units import KiB, MiB
 
@@ -23,6 +24,9 @@ SLAB_BYTES_LEAST: Final = 4 * KiB
 _MAPPED_FROM: Final = 1 * MiB
 _SHARE: Final = 32
 """A new slab is this part of what its topic holds: what lies idle in a topic's first and last is little."""
+_TOGETHER_BYTES: Final = 16 * KiB
+"""From so many on records go together: a kernel looks at them."""
+_SIZES: Final = ScanOptions()
 _SIZE_AND_QUEUE: Final = struct.Struct(f">i{QUEUE_ID_AT - 4}xi")
 
 
@@ -142,10 +146,10 @@ class TopicRecords:
         """Return when the oldest record was stored; there is one."""
         return store_ms_at(self.slabs[0].view, self.slabs[0].first)
 
-    def drop(self, wanted: int) -> dict[int, int]:
+    def drop(self, wanted: int, kernels: Kernels) -> dict[int, int]:
         """Let the oldest records go, for so many bytes or a whole slab; return how many of each queue."""
-        counts: dict[int, int] = {}
         target, slab = self.held_bytes - wanted, self.slabs[0]
+        counts = self._drop_together(slab, wanted, kernels) if wanted >= _TOGETHER_BYTES else {}
         while self.held_bytes > target and slab.first < slab.used:
             size, queue_id = _SIZE_AND_QUEUE.unpack_from(slab.view, slab.first)
             counts[queue_id] = counts.get(queue_id, 0) + 1
@@ -154,6 +158,19 @@ class TopicRecords:
         if slab.first == slab.used:
             self._retire()
         return counts
+
+    def _drop_together(self, slab: Slab, wanted: int, kernels: Kernels) -> dict[int, int]:
+        """Let go of about so many bytes, never of more records than it takes; the rest goes one by one."""
+        end = min(slab.first + wanted, slab.used)
+        rows = kernels.scan(slab.data, slab.first, end, slab.base, _SIZES).rows
+        freed = np.cumsum(rows["size"] + np.int64(UNIT_BYTES))
+        count = int(np.searchsorted(freed, wanted)) + 1
+        rows, freed = rows[:count], freed[:count]
+        if len(rows):
+            slab.first += int(freed[-1]) - len(rows) * UNIT_BYTES
+            self.held_bytes -= int(freed[-1])
+        found = np.unique(rows["queue_id"], return_counts=True)
+        return dict(zip(*(part.tolist() for part in found), strict=True))
 
     def _retire(self) -> None:
         slab = self.slabs.popleft()
