@@ -16,6 +16,7 @@ Every figure is checked: an answer that is no success, or a log that is not equa
 import argparse
 import json
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -137,7 +138,11 @@ def pairs_of(
 
 
 def turns(sides: dict[str, Side], topics: dict[str, str], size: Size, depth: int) -> dict[str, Row]:
-    """Drive each side in turn, several rounds; return the median one of each by its rate."""
+    """Drive each side in turn, several rounds; return the median one of each by its rate.
+
+    A pair's row has its share of the rate of the side without a replica: the median of its rounds', for
+    the machine may be faster in one round than in the next.
+    """
     found: dict[str, list[Row]] = {name: [] for name in sides}
     for _ in range(size.rounds):
         for name, side in sides.items():
@@ -153,13 +158,20 @@ def turns(sides: dict[str, Side], topics: dict[str, str], size: Size, depth: int
                 f"  {name:14} {depth:4} in flight {row['rate']:10,.0f}/s, p50 {row['p50_ms']:.2f} ms"
             )
             found[name].append(row)
-    return {
+    middle = {
         name: sorted(rows, key=lambda row: row["rate"])[len(rows) // 2]
         for name, rows in found.items()
     }
+    for name, without in WITHOUT.items():
+        if name in found and without in found:
+            pairs = zip(found[name], found[without], strict=True)
+            shares = [row["rate"] / alone["rate"] for row, alone in pairs]
+            middle[name]["share"] = 100 * statistics.median(shares)
+    return middle
 
 
 APART, ONE_CORE = "ours, apart", "ours, one core"
+WITHOUT = {"ours": "ours alone", APART: ONE_CORE}
 
 
 @contextmanager
@@ -196,13 +208,11 @@ def part_async(root: Path, size: Size, kinds: list[str]) -> list[Line]:
             lines += lines_of(f"sends with a replica, async, {depth} in flight", followed, None)
             bare = {kind: rows[f"{kind} alone"] for kind in kinds}
             lines += lines_of(f"sends without a replica, {depth} in flight", bare, None)[:1]
-            for name, without, where in (
-                ("ours", "ours alone", "on these cores"),
-                (APART, ONE_CORE, "on a core of its own"),
-            ):
-                share = 100 * rows[name]["rate"] / rows[without]["rate"]
+            for name, where in (("ours", "on these cores"), (APART, "on a core of its own")):
                 what = f"with a replica {where}, of the rate without, {depth} in flight"
-                lines.append(Line(what, share, unit="%", goal=ALONE_SHARE, goal_unit="%"))
+                lines.append(
+                    Line(what, rows[name]["share"], unit="%", goal=ALONE_SHARE, goal_unit="%")
+                )
             what = f"the replica on a core of its own is behind at the end, {depth} in flight"
             lines.append(Line(what, rows[APART]["behind"], unit="MB", more_is_better=False))
             own, bare_own = rows[APART]["primary_cpu"], rows[ONE_CORE]["primary_cpu"]

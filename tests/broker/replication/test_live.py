@@ -11,7 +11,7 @@ from async_run import until
 from ha_world import SYNC, Peer, equal, log_bytes, primary, replica, send_many
 from live_broker import LOOPBACK, LiveClient, run_live
 from orbitmq.broker.replication import link
-from orbitmq.broker.replication.link import LARGE_FRAME_BYTES
+from orbitmq.broker.replication.link import LARGE_FRAME_BYTES, LARGE_FRAME_BYTES_MAX
 from orbitmq.namesrv.config import NamesrvConfig
 from orbitmq.namesrv.server import NameServer
 from orbitmq.store.config import FlushMode
@@ -245,7 +245,7 @@ def test_a_replica_far_behind_gets_everything_in_larger_frames(
                 _, data = await peer.frame()
                 lengths[end - at >= LARGE_FRAME_BYTES].add(len(data))
                 at += len(data)
-            assert (max(lengths[True]), max(lengths[False])) == (LARGE_FRAME_BYTES, 32 << 10)
+            assert (max(lengths[True]), max(lengths[False])) == (LARGE_FRAME_BYTES_MAX, 32 << 10)
             assert sum(by_file) > end // 2  # the rest are small frames, and what a full socket left
             peer.close()
 

@@ -33,7 +33,8 @@ BEHIND_BYTES: Final = 64 * MiB
 LOAD_BYTES: Final = 2 * MiB
 """So much is read into memory at a time."""
 LARGE_FRAME_BYTES: Final = 256 * KiB
-"""Of so much that waits to be sent a large frame is made."""
+"""Of so much that waits to be sent a large frame is made, of more one as large as may be."""
+LARGE_FRAME_BYTES_MAX: Final = 1 * MiB
 UNSENT_BYTES_MAX: Final = 1 * MiB
 """A replica that does not take what was sent gets no more for now."""
 _STEP: Final = 512  # bytes from one that is touched to the next: a page is never left out
@@ -208,7 +209,7 @@ class ReplicaLink(asyncio.Protocol):
         start, batch = self.next_offset, self._owner.config.ha_batch_bytes
         waiting = self._log.visible_offset - start
         if waiting >= LARGE_FRAME_BYTES:
-            batch = max(batch, LARGE_FRAME_BYTES)
+            batch = max(batch, min(waiting, LARGE_FRAME_BYTES_MAX))
         if waiting <= BEHIND_BYTES:
             return batch
         ahead = max(self._loaded_offset, start)
