@@ -248,5 +248,11 @@ def test_a_replica_far_behind_gets_everything_in_larger_frames(
             assert (max(lengths[True]), max(lengths[False])) == (LARGE_FRAME_BYTES_MAX, 32 << 10)
             assert sum(by_file) > end // 2  # the rest are small frames, and what a full socket left
             peer.close()
+            near = await Peer.connect(one)
+            near.report(end - 600_000)
+            segment_end = ((end - 600_000) // sizes["segment_bytes"] + 1) * sizes["segment_bytes"]
+            _, data = await near.frame()
+            assert len(data) == min(segment_end, end) - (end - 600_000)
+            near.close()
 
     run_live(main)

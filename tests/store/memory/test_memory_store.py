@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from orbitmq.errors import StateFileError
@@ -267,6 +267,7 @@ def test_at_a_large_limit_a_kernel_looks_for_what_goes(tmp_path: Path, monkeypat
     messages=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3000)), min_size=1, max_size=60),
     wanted=st.lists(st.integers(1, 40_000), min_size=1),
 )
+@example(messages=[(0, 0)] * 60, wanted=[3_000, 3_000])  # units are a fifth of what goes
 def test_the_same_messages_go_together_as_would_go_one_by_one(
     tmp_path_factory: pytest.TempPathFactory,
     messages: list[tuple[int, int]],
